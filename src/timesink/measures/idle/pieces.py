@@ -89,15 +89,19 @@ class _Gaps(Record, eq=False):
     host_end_ns: IntArray
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, work: RankWork, activity: HostActivity) -> _Gaps:
+    def of(cls, frame: pl.DataFrame, known: GapCutter) -> _Gaps:
+        work = known.work
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
         op = work.ops.places_of(frame["op"].to_numpy()).astype(np.int64)
         call, block = work.ops.call[op], work.ops.block[op]
-        launch, thread = found_at(work.calls.start_ns, call), found_at(work.calls.thread, call)
+        # The CPU touches a page at the end of what it does: it is the thread that launched what was before.
+        touched_ns = np.where(known.migrates[op], end - assumed.PAGE_TOUCH_US.ns, start)
+        launch = found_at(work.calls.start_ns, call)
+        thread = found_at(work.calls.thread, np.where(touched_ns > start, known.launched_before[op], call))
         in_graph = end > work.blocks.start_ns[block]
         launched = (call >= 0) & ~in_graph
-        host_end = np.where(launched, np.clip(launch, start, end), start)
-        timeline = found_at(activity.timeline_of, thread)
+        host_end = np.where(launched, np.clip(launch, start, end), np.maximum(start, touched_ns))
+        timeline = found_at(known.activity.timeline_of, thread)
         return cls(start, end, op, call, block, launch, thread, timeline, in_graph, launched, host_end)
 
 
@@ -106,7 +110,8 @@ class GapCutter(Record, eq=False):
 
     `drained` has for each device, by the end of the work that was waited for: that end, and the number of the call that
     waited. `sink` are the blocks that waited for events, ascending, and `source` the block that ended last for each.
-    `migrates` says of each op, by its number, whether it moves unified memory.
+    `migrates` says of each op, by its number, whether it moves unified memory; `launched_before` is the call of the last
+    op up to it that was launched, -1 where there is none.
     """
 
     work: RankWork
@@ -115,15 +120,18 @@ class GapCutter(Record, eq=False):
     sink: IntArray
     source: IntArray
     migrates: BoolArray
+    launched_before: IntArray
 
     @classmethod
     def of(cls, work: RankWork, activity: HostActivity, migrates: BoolArray) -> GapCutter:
         """What a rank's calls waited for, and what they and its blocks did."""
-        return cls(work, activity, _waits_by_device(work), *_last_sources(work), migrates)
+        call = work.ops.call
+        last = np.maximum.accumulate(np.where(call >= 0, np.arange(call.size), -1))
+        return cls(work, activity, _waits_by_device(work), *_last_sources(work), migrates, found_at(call, last))
 
     def drained_at(self, frame: pl.DataFrame) -> IntArray:
         """When blocking calls drained one device: the start of the first gap that follows each of them."""
-        gaps = _Gaps.of(frame, self.work, self.activity)
+        gaps = _Gaps.of(frame, self)
         call = _drains(gaps, self)[0]
         return np.asarray(gaps.start_ns[(call >= 0) & (np.diff(call, prepend=-1) != 0)], np.int64)
 
@@ -134,7 +142,7 @@ class GapCutter(Record, eq=False):
         traced. A stretch [0, 100) with the segments [10, 40) and [40, 70) has the holes [0, 10) and [70, 100).
         """
         calls, did, called = self.work.calls, self.activity.all, self.activity.by_table[API_CALLS]
-        gaps = _Gaps.of(frame, self.work, self.activity)
+        gaps = _Gaps.of(frame, self)
         sync_call, sync_end = _drains(gaps, self)
         latency_end, call_end, dependency_end, dependency, rest = _device_parts(gaps, self)
         columns = [

@@ -149,7 +149,8 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         remedy = _why_lost(trace, vendor) if count else _LAUNCHING.format("nsys" if _is_nsys(trace) else "torch")
         held = f"{held} ({names})" if names else held
     elif names:
-        held, remedy = f"work of the CPU only, though it names {names}", _why_lost(trace, vendor)
+        work = "work of the CPU only" if trace.holds_rows else "no record of any work"
+        held, remedy = f"{work}, though it names {names}", _why_lost(trace, vendor)
     elif trace.holds_rows:
         held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:

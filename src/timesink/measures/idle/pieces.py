@@ -110,8 +110,8 @@ class GapCutter(Record, eq=False):
 
     `drained` has for each device, by the end of the work that was waited for: that end, and the number of the call that
     waited. `sink` are the blocks that waited for events, ascending, and `source` the block that ended last for each.
-    `migrates` says of each op, by its number, whether it moves unified memory; `launched_before` is the call of the last
-    op up to it that was launched, -1 where there is none.
+    `migrates` says of each op, by its number, whether it moves unified memory; `launched_before` is the call of the
+    last op up to it that was launched, -1 where there is none.
     """
 
     work: RankWork

@@ -41,20 +41,32 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
     """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
     with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels
     of any kind. Of products `usual` is the share of their bytes. Of a GPU that is no faster in TF32, or has none, all
-    that is not `fp64` is the kind `bf16` or `fp16`, by the type that it is offered, as in `four_byte_kernels`."""
-    kinds: dict[str, list[Selection]] = {kind: [] for kind in ("fp32", "tf32", "fp64", "bf16", "fp16")}
+    that is not `fp64` is the kind `bf16` or `fp16`, by the type that it is offered, as in `four_byte_kernels`. fp32
+    convolutions of PyTorch beside TF32 ones, which show that TF32 is allowed, are `chosen`: of bf16, which is left, no
+    more is known than that it halves their bytes.
+    """
+    kinds: dict[str, list[Selection]] = {kind: [] for kind in ("fp32", "chosen", "tf32", "fp64", "bf16", "fp16")}
     narrow = {kind: {part.device: part for part in parts} for kind, parts in four_byte_kernels(trace).items()}
     for device, target, kernels, tf32 in _kernels(trace):
         if target in narrow and any(narrow[target][device].groups.get(role, _NONE).size for role in _OF_PRODUCTS):
             kinds[target].append(narrow[target][device])
         offered = target not in narrow
         fp32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "fp64"))
-        fp32 = fp32 if offered else _NONE
+        chosen = _chosen(trace, kernels) if offered else _NONE
+        fp32 = np.setdiff1d(fp32, chosen) if offered else _NONE
         best = np.full(fp32.size, _peak_ratio(trace, device, "tf32"))
         kinds["fp32"].append(_with_bytes(trace, Selection(device, {"fp32": fp32}, best=best)))
+        kinds["chosen"].append(Selection(device, {"streaming": chosen}))
         kinds["tf32"].append(tf32 if offered else Selection(device, {"tf32": _NONE}))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
     return {kind: tuple(selections) for kind, selections in kinds.items()}
+
+
+def _chosen(trace: Trace, kernels: pl.DataFrame) -> Int64Array:
+    """The fp32 convolutions that a library chose though it may take TF32, as others beside them did."""
+    convolved = pl.col("family") == "convolution"
+    is_allowed = known(trace).program is ProgramKind.PYTORCH and kernels.filter(convolved, wide="tf32").height
+    return rows_of(kernels.filter(convolved, wide="fp32")) if is_allowed else _NONE
 
 
 @remembered

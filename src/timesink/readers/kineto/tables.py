@@ -249,12 +249,16 @@ def _gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
     }
 
 
+_OLD_GPU: Final = "CUDA functions"  # the process of GPU times in what PyTorch's profiler wrote before 1.8
+_OLD_TIMES: Final = "GPU times of operators by PyTorch before 1.8, without kernels: record with torch.profiler"
 _LOOKED_THROUGH: Final = ReadLimits(held_bytes=64 << 20)  # of a larger file the tracks are not named
 
 
 def other_work(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
     """Tracks of such devices, in words, with their tasks counted; none where the file has none."""
     found = _tracks(decoded) if decoded.counts["no_category"] else []
+    if old := dict(found).get(_OLD_GPU, 0):
+        return noted(NoteKind.SKIPPED, _OLD_TIMES, old)
     said = f"work of an accelerator that timesink does not read: {', '.join(text for text, _ in found)}"
     return noted(NoteKind.SKIPPED, said, sum(count for _, count in found), DEVICE_OPS)
 
@@ -274,6 +278,8 @@ def _tracks(decoded: DecodedTrace) -> list[tuple[str, int]]:
             case {"ph": "X", "pid": process, "ts": start, "dur": length} if not event.get("cat"):
                 with suppress(TypeError, ValueError):
                     tasks[str(process)].append((float(start), float(start) + float(length)))
+    if _OLD_GPU in tasks:
+        return [(_OLD_GPU, len(tasks[_OLD_GPU]))]
     return [
         (f"{len(own):,} tasks of {names[process][0]!r}{_labels(names[process])}, busy for {_busy_text(own)}", len(own))
         for process, own in sorted(tasks.items())

@@ -45,6 +45,7 @@ def _misaligned(trace: Trace) -> Rows:
 
 _WIDE: Final = {
     "fp32": (fixes.TF32, "fp32 matmuls that do not use tensor cores"),
+    "chosen": (fixes.BF16_WEIGHTS, "fp32 convolutions, though others beside them ran in TF32,"),
     "fp32 alone": (fixes.BF16_WEIGHTS, "fp32 matmuls{around} (this GPU is no faster in TF32)"),
     "fp32 to fp16": (fixes.FP16, "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)"),
     "emulated": (fixes.FP16, "bf16 matmuls, which this GPU emulates,"),

@@ -156,11 +156,11 @@ def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quanti
     """
     step_ns = trace.unprofiled_step_ns or max(period_ns(trace, change.device), 1.0)
     ratio = _slower_clock(change.device, trace)
-    low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
+    low_ns, gain_ns, most_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
     error_ns = replay_error(gain_ns, step_ns)
-    high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
+    high_ns = gain_ns + math.hypot(most_ns - gain_ns, error_ns)
     gain = _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
-    return _beside_host(gain, rank, trace)
+    return _beside_host(gain, Quantity.ms(most_ns, 0.0, most_ns), rank, trace)
 
 
 def _slower_clock(device: tuple[int, int], trace: Trace) -> float:
@@ -183,7 +183,7 @@ def longer_text(finding: Finding, priced: Priced, trace: Trace) -> str:
     return f"; {time} {where} the step without the profiler" if slower > _TOLD and time != told else ""
 
 
-def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
+def _beside_host(gain: Quantity, bound: Quantity, rank: int, trace: Trace) -> Quantity:
     """The gain of a shorter device step as far as the host leaves room for it.
 
     What the host needs without a profiler is what it took, less what recording cost, and as far off as a replay that

@@ -71,6 +71,35 @@ def twice(trace: Trace) -> Trace:
     return with_rows(trace, DEVICE_OPS, pl.concat([trace[DEVICE_OPS], trace[DEVICE_OPS]]))
 
 
+def in_each(change: Callable[[pl.DataFrame], pl.DataFrame], *tables: Table) -> Damage:
+    """Tables that have rows, each changed."""
+
+    def damage(trace: Trace) -> Trace:
+        for table in tables:
+            if trace.get(table).height:
+                trace = with_rows(trace, table, change(trace[table]))
+        return trace
+
+    return damage
+
+
+def renamed(name: pl.Expr, *tables: Table) -> Damage:
+    return in_each(lambda frame: frame.with_columns(name.cast(frame.schema["name"]).alias("name")), *tables)
+
+
+def without_the_middle(trace: Trace) -> Trace:
+    first, last = trace[DEVICE_OPS]["start_ns"].min(), trace[DEVICE_OPS]["end_ns"].max()
+    begin, end = first + (last - first) // 3, last - (last - first) // 3
+    return in_each(lambda frame: frame.filter((pl.col("end_ns") <= begin) | (START >= end)), *TIMED)(trace)
+
+
+def without_the_busiest_stream(trace: Trace) -> Trace:
+    streams = trace[DEVICE_OPS].group_by("stream").agg(LENGTH.sum().alias("length")).sort("length")["stream"]
+    return kept(pl.col("stream") != streams[-1])(trace) if len(streams) > 1 else trace
+
+
+TIMED = (DEVICE_OPS, API_CALLS, HOST_OPS, RANGES, FRAMES)
+NAME = pl.col("name").cast(pl.String)
 START, LENGTH, ROW = pl.col("start_ns"), pl.col("end_ns") - pl.col("start_ns"), pl.int_range(pl.len())
 KERNEL, COPY = pl.col("kind") == "kernel", pl.col("kind") == "copy"
 DAMAGES: dict[str, Damage] = {
@@ -98,6 +127,19 @@ DAMAGES: dict[str, Damage] = {
     "some far too long": changed(end_ns=pl.when(ROW % 50 == 7).then(START + 100 * LENGTH.max()).otherwise("end_ns")),
     "each stands twice": twice,
     "another device": changed(device=(ROW % 2).cast(pl.Int32)),
+    "names cut to 12": renamed(NAME.str.head(12), DEVICE_OPS, API_CALLS, HOST_OPS),
+    "names cut to 40": renamed(NAME.str.head(40), DEVICE_OPS),
+    "no names": renamed(pl.lit(""), DEVICE_OPS),
+    "every other launch lost": in_each(
+        lambda frame: frame.filter(~NAME.str.contains("(?i)launch") | (ROW % 2 == 0)), API_CALLS
+    ),
+    "busiest stream lost": without_the_busiest_stream,
+    "one thread": in_each(lambda frame: frame.with_columns(thread=pl.lit(7, frame.schema["thread"])), *TIMED[1:]),
+    "whole microseconds": in_each(
+        lambda frame: frame.with_columns(START // 1000 * 1000, pl.col("end_ns") // 1000 * 1000), *TIMED
+    ),
+    "middle third lost": without_the_middle,
+    "waits of the host lost": in_each(lambda frame: frame.filter(~NAME.str.contains("(?i)synchron|memcpy")), API_CALLS),
 }
 
 

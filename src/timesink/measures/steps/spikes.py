@@ -207,7 +207,7 @@ def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
     usual_length = (usual.ops.finish_ns - usual.ops.start_ns)[aligned.pair[paired]]
     if not length.size:
         return False
-    factor, alike = length / np.maximum(usual_length, 1), assumed.CLOCKS_ALIKE.value
+    factor, alike = np.maximum(length, 1) / np.maximum(usual_length, 1), assumed.CLOCKS_ALIKE.value
     middle = median(factor)
     is_alike = float(np.mean(np.abs(factor / middle - 1) <= alike)) >= assumed.CLOCKS_ALIKE_SHARE.value
     return middle > 1 + alike and is_alike

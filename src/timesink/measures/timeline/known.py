@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
-from timesink.knowledge.kernel_traits import MIGRATION, OF_BACKWARD
+from timesink.knowledge.kernel_traits import CUT, MIGRATION, OF_BACKWARD
 from timesink.knowledge.programs import SIGNS, ProgramKind
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP
 from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
@@ -22,6 +22,7 @@ from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.quality import graph_capture, head_count
 from timesink.measures.timeline.start_up import StartUp, start_up
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -93,7 +94,7 @@ def known(trace: Trace) -> Known:
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         missing=missing,
         too_little=little,
-        doubts=missing if little is None else (*missing, little),
+        doubts=(*missing, *filter(None, (little, _seldom(trace, vendor)))),
     )
 
 
@@ -168,6 +169,7 @@ class _Loss(NamedTuple):
 
 
 _VISIBLY: Final = 0.01  # none of 120 captures of programs and public files that are whole loses as much
+_FEW_STEPS: Final = 5
 _LEAST_OPS: Final = 10  # a step of a program launches more
 LEAST_NS: Final = 100 * NS_PER_US  # a program whose whole run is as short is no program that anybody tunes
 
@@ -187,12 +189,23 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
             share, is_of_a_kind = note.count / (note.of or ops), 0 < note.of < ops
             most = _NOT_ALL if is_of_a_kind else 1.0
             yield _Loss(DEVICE_OPS, min(share, most), Lack(f"{note.count:,} {note.message}", _AGAIN))
+    if share := min(_unreadable(trace), _NOT_ALL):
+        yield _Loss(DEVICE_OPS, share, Lack("names of kernels are cut or missing, which say what they do", _AGAIN))
     if launches:
         why = f"{without_record:,} of {launches:,} launches and copies have no record of the {vendor.unit}'s side"
         yield _Loss(DEVICE_OPS, without_record / launches, Lack(why, _AGAIN))
     if calls and (unlaunched := _unlaunched(trace)):
         why = f"{unlaunched:,} of {ops:,} records of {vendor.unit} work have no {vendor.runtime} call for them"
         yield _Loss(API_CALLS, unlaunched / ops, Lack(why, _AGAIN))
+
+
+def _unreadable(trace: Trace) -> float:
+    """The share of GPU work that has no name, or one that is cut: so long as all of them are at most, and one of that
+    length names a function of C++ by what it returns and not by what it takes: ``void at::nat``."""
+    each = trace[DEVICE_OPS]["name"].value_counts().with_columns(pl.col("name").cast(pl.String))
+    longest = each.filter(pl.col("name").str.len_chars() == each["name"].str.len_chars().max())
+    lost = longest if matches(longest["name"], CUT).any() else each.filter(name="")
+    return int(lost["count"].sum()) / max(trace[DEVICE_OPS].height, 1)
 
 
 def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
@@ -206,6 +219,18 @@ def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
     records = "1 record" if ops == 1 else f"{ops:,} records"
     what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
     return Lack(what, "record ten steps of the program")
+
+
+def _seldom(trace: Trace, vendor: Vendor) -> Lack | None:
+    """What a few whole steps say that hold less than half of what the GPU did: what is rare may be in none of them."""
+    found = steps(trace)
+    if not 0 < found.count < _FEW_STEPS or found.origin == "guessed":
+        return None
+    busy = Intervals.union_all(one.busy for one in device_timeline(trace))
+    held = (busy & Intervals.of(found.windows.sort("start_ns"))).total_ns / max(busy.total_ns, 1)
+    hold = f"the {found.count} whole steps hold" if found.count > 1 else "the only whole step holds"
+    why = f"{hold} {share_text(held)} of what the {vendor.unit} did"
+    return None if held >= _MOSTLY else Lack(why, "record ten steps of the program")
 
 
 def _unlaunched(trace: Trace) -> int:

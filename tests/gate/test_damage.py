@@ -90,7 +90,7 @@ def renamed(name: pl.Expr, *tables: Table) -> Damage:
 def without_the_middle(trace: Trace) -> Trace:
     first, last = trace[DEVICE_OPS]["start_ns"].min(), trace[DEVICE_OPS]["end_ns"].max()
     begin, end = first + (last - first) // 3, last - (last - first) // 3
-    return in_each(lambda frame: frame.filter((pl.col("end_ns") <= begin) | (START >= end)), *TIMED)(trace)
+    return in_each(lambda frame: frame.filter((pl.col("end_ns") <= begin) | (pl.col("start_ns") >= end)), *TIMED)(trace)
 
 
 def without_the_busiest_stream(trace: Trace) -> Trace:

@@ -62,6 +62,7 @@ FEW: Final = Limit.ratio(
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY: Final = 0.5
+_FEW: Final = 5  # steps: what is rare, such as a checkpoint, may be in none of fewer
 _BOUNDS_SHOWN: Final = 2
 _DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
 _DROPPED: Final = {
@@ -321,12 +322,12 @@ def _mostly_without_device(trace: Trace) -> str:
 
 
 def _mostly_outside(trace: Trace) -> str:
-    """What to say of guessed steps that hold less than half of what the devices ran; else ''."""
+    """What to say of steps that are guessed or few, and hold less than half of what the devices ran; else ''."""
     lines = device_timeline(trace).by_device.items()
     held = [line.busy.covered_ns(*step_windows(trace, device)).sum() for device, line in lines]
     share = sum(held) / sum(line.busy.total_ns for _, line in lines)
-    guessed = steps(trace).origin is StepOrigin.GUESSED and share < _MOSTLY
-    return f"the guessed steps hold {share_text(share)} of what it ran" if guessed else ""
+    how = "guessed" if steps(trace).origin is StepOrigin.GUESSED else "few whole" if steps(trace).count < _FEW else ""
+    return f"the {how} steps hold {share_text(share)} of what it ran" if how and share < _MOSTLY else ""
 
 
 def _untold(trace: Trace) -> str:

@@ -22,7 +22,6 @@ from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.quality import graph_capture, head_count
 from timesink.measures.timeline.start_up import StartUp, start_up
-from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -94,7 +93,7 @@ def known(trace: Trace) -> Known:
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         missing=missing,
         too_little=little,
-        doubts=(*missing, *filter(None, (little, _seldom(trace, vendor)))),
+        doubts=missing if little is None else (*missing, little),
     )
 
 
@@ -169,7 +168,6 @@ class _Loss(NamedTuple):
 
 
 _VISIBLY: Final = 0.01  # none of 120 captures of programs and public files that are whole loses as much
-_FEW_STEPS: Final = 5
 _LEAST_OPS: Final = 10  # a step of a program launches more
 LEAST_NS: Final = 100 * NS_PER_US  # a program whose whole run is as short is no program that anybody tunes
 
@@ -219,18 +217,6 @@ def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
     records = "1 record" if ops == 1 else f"{ops:,} records"
     what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
     return Lack(what, "record ten steps of the program")
-
-
-def _seldom(trace: Trace, vendor: Vendor) -> Lack | None:
-    """What a few whole steps say that hold less than half of what the GPU did: what is rare may be in none of them."""
-    found = steps(trace)
-    if not 0 < found.count < _FEW_STEPS or found.origin == "guessed":
-        return None
-    busy = Intervals.union_all(one.busy for one in device_timeline(trace))
-    held = (busy & Intervals.of(found.windows.sort("start_ns"))).total_ns / max(busy.total_ns, 1)
-    hold = f"the {found.count} whole steps hold" if found.count > 1 else "the only whole step holds"
-    why = f"{hold} {share_text(held)} of what the {vendor.unit} did"
-    return None if held >= _MOSTLY else Lack(why, "record ten steps of the program")
 
 
 def _unlaunched(trace: Trace) -> int:

@@ -56,9 +56,8 @@ class NcuCsv(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the header line, which may come after pages of program output; the bytes of a report may read like it."""
-        if head.startswith(_REPORT_MAGIC):
-            return False
-        if (is_page := _PAGE.search(head) is not None) or not head or path.suffix not in _PAGE_SUFFIXES:
+        is_page = not head.startswith(_REPORT_MAGIC) and _PAGE.search(head) is not None
+        if is_page or not head or path.suffix not in _PAGE_SUFFIXES:
             return is_page
         with path.open("rb") as stream:
             return _PAGE.search(stream.read(_SEARCHED_BYTES)) is not None

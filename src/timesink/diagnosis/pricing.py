@@ -24,12 +24,7 @@ from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.ranks.lateness import slowed_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
 from timesink.measures.timeline import device_timeline
-from timesink.measures.timeline.replay import (
-    calibrated_pricers,
-    deflated_pricers,
-    pricers,
-    step_without_profiler_ns,
-)
+from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
 from timesink.model.intervals import Intervals
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace, remembered

@@ -15,16 +15,7 @@ import polars as pl
 
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
-from timesink.diagnosis.verdicts import (
-    Clear,
-    Diagnosis,
-    Finding,
-    Found,
-    NotApplicable,
-    Note,
-    StepBudget,
-    Undecided,
-)
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, NotApplicable, Note, StepBudget, Undecided
 from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.knowledge.operators import ONLY_ON_CPU

@@ -197,7 +197,7 @@ def unnamed_exchange(trace: Trace) -> str | None:
     Such a kernel may communicate. Its name does not say it, and so nothing else here counts it.
     """
     ops, call, places = trace.get(DEVICE_OPS), launch_links(trace).call, host_places(trace)
-    exchanges = np.append(matches(places.range_names_, EXCHANGE).to_numpy(), False)
+    exchanges = np.append(matches(places.range_names, EXCHANGE).to_numpy(), False)
     if not exchanges.any() or not ops.height:
         return None
     inside = (call >= 0) & exchanges[np.append(places.range_, -1)[call]]

@@ -200,7 +200,7 @@ def casts(name: str) -> bool:
 
 def in_ranges(trace: Trace, pattern: str) -> BoolArray:
     """For each row of `device_ops`: whether the program asked for it inside a range whose name matches."""
-    names, nesting = host_places(trace).range_names_, range_nesting(trace)
+    names, nesting = host_places(trace).range_names, range_nesting(trace)
     if not len(names):
         return np.zeros(trace.get(DEVICE_OPS).height, bool)
     return np.append(within(matches(names, pattern).to_numpy(), nesting), False)[asked_at(trace, nesting)]

@@ -34,13 +34,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import has_one_value
-from timesink.model.tables import (
-    API_CALLS,
-    COLLECTIVES,
-    DEVICE_OPS,
-    DEVICES,
-    SOURCES,
-)
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, SOURCES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 

@@ -78,22 +78,14 @@ class HostPlaces(Record, eq=False):
 
     `host_op` and `range_` hold, for each row of `api_calls`, the row of the innermost operator and of the innermost
     range of its thread that encloses the call's start, or -1; the names of those rows are `op_names` and
-    `range_names_`. Ranges are the push/pop ones (rows of `push_pop_ranges`), which nest; a start/end range is on no
+    `range_names`. Ranges are the push/pop ones (rows of `push_pop_ranges`), which nest; a start/end range is on no
     thread's stack.
     """
 
     host_op: Int32Array
     range_: Int32Array
     op_names: pl.Series
-    range_names_: pl.Series
-
-    def host_op_names(self, calls: Int64Array) -> pl.Series:
-        """Names of the operators around these calls, null where none."""
-        return names_at(self.op_names, self.host_op[calls], "host_op").cast(pl.String)
-
-    def range_names(self, calls: Int64Array) -> pl.Series:
-        """Names of the ranges around these calls, null where none."""
-        return names_at(self.range_names_, self.range_[calls], "range").cast(pl.String)
+    range_names: pl.Series
 
 
 @remembered
@@ -123,7 +115,7 @@ def host_places(trace: Trace) -> HostPlaces:
         host_op=host_nesting(trace).innermost_of(calls),
         range_=range_nesting(trace).innermost_of(calls),
         op_names=trace.get(HOST_OPS)["name"],
-        range_names_=push_pop_ranges(trace)["name"],
+        range_names=push_pop_ranges(trace)["name"],
     )
 
 

@@ -16,7 +16,7 @@ from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.ranges import OWN_RANGES
 from timesink.measures.timeline import device_gaps
-from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
+from timesink.measures.timeline.attribution import host_places, launch_links, names_at, push_pop_ranges
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
@@ -64,8 +64,8 @@ def synchronisations(trace: Trace) -> Synchronisations:
         "kind",
         "call",
         (pl.col("end_ns") - pl.col("start_ns")).alias("blocked_ns"),
-        places.host_op_names(rows),
-        places.range_names(rows),
+        names_at(places.op_names, places.host_op[rows], "host_op").cast(pl.String),
+        names_at(places.range_names, places.range_[rows], "range").cast(pl.String),
     )
     drains = _drains(trace, blocking)
     drain_ns = drains.group_by("call").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("drain_ns"))

@@ -15,17 +15,7 @@ from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record, field
-from timesink.whatif import (
-    Case,
-    Figure,
-    Range,
-    Selection,
-    Target,
-    Touches,
-    calls_within,
-    chosen_ops,
-    host_windows,
-)
+from timesink.whatif import Case, Figure, Range, Selection, Target, Touches, calls_within, chosen_ops, host_windows
 from timesink.whatif.edit import Edit, EditedChange
 from timesink.whatif.graph import Graph
 

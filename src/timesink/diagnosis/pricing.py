@@ -155,7 +155,9 @@ def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quanti
     error_ns = replay_error(gain_ns, step_ns)
     high_ns = gain_ns + math.hypot(most_ns - gain_ns, error_ns)
     gain = _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
-    return _beside_host(gain, Quantity.ms(most_ns, 0.0, most_ns), rank, trace)
+    if _replayable(rank, trace) is None and not _has_room(rank, trace):  # the device may still wait for its host
+        return Quantity.ms(most_ns, 0.0, most_ns)
+    return _beside_host(gain, rank, trace)
 
 
 def _slower_clock(device: tuple[int, int], trace: Trace) -> float:
@@ -178,17 +180,16 @@ def longer_text(finding: Finding, priced: Priced, trace: Trace) -> str:
     return f"; {time} {where} the step without the profiler" if slower > _TOLD and time != told else ""
 
 
-def _beside_host(gain: Quantity, bound: Quantity, rank: int, trace: Trace) -> Quantity:
+def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
     """The gain of a shorter device step as far as the host leaves room for it.
 
     What the host needs without a profiler is what it took, less what recording cost, and as far off as a replay that
     wins so much. Where the device alone needs the step but for as little, the host is hidden behind it: it needs what
     is expected of a normal error below that, and perhaps nothing. Of ranks that exchange, which have one step, it is
-    the host that needs most of it. Without a replay to tell what it needs, the time of kernels is a bound where the
-    device waits for it.
+    the host that needs most of it. Without a replay to tell what it needs, nothing is taken off.
     """
     if _replayable(rank, trace) is None:
-        return gain if _has_room(rank, trace) else Quantity(gain.value, "ms", 0.0, gain.value)
+        return gain
     rank = _slowest_host(trace) if rank in _exchanging(trace) else rank
     pricer = expected_pricer(rank, trace)
     recording_ns = max(pricers(trace)[rank].host_ns - pricer.host_ns, 0.0)

@@ -40,6 +40,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import NoteKind, Trace, remembered
 from timesink.records import Record
+from timesink.startup import regex
 from timesink.units import NS_PER_US, share_text, time_text
 
 _MOSTLY: Final = 0.5
@@ -200,10 +201,15 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
 def _unreadable(trace: Trace) -> float:
     """The share of GPU work that has no name, or one that is cut: so long as all of them are at most, and one of that
     length names a function of C++ by what it returns and not by what it takes: ``void at::nat``."""
-    each = trace[DEVICE_OPS]["name"].value_counts().with_columns(pl.col("name").cast(pl.String))
-    longest = each.filter(pl.col("name").str.len_chars() == each["name"].str.len_chars().max())
-    lost = longest if matches(longest["name"], CUT).any() else each.filter(name="")
-    return int(lost["count"].sum()) / max(trace[DEVICE_OPS].height, 1)
+    names = trace[DEVICE_OPS]["name"]
+    each = names.unique().to_list()
+    most = max(map(len, each), default=0)
+    longest = [name for name in each if len(name) == most]
+    lost = longest if any(map(_IS_CUT.search, longest)) else [name for name in each if not name]
+    return int(names.is_in(lost).sum()) / len(names) if lost else 0.0
+
+
+_IS_CUT: Final = regex(CUT)
 
 
 def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:

@@ -56,7 +56,7 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
         fp32 = np.setdiff1d(fp32, chosen) if offered else _NONE
         best = np.full(fp32.size, _peak_ratio(trace, device, "tf32"))
         kinds["fp32"].append(_with_bytes(trace, Selection(device, {"fp32": fp32}, best=best)))
-        kinds["chosen"].append(Selection(device, {"streaming": chosen}))
+        kinds["chosen"] += [Selection(device, {"streaming": chosen})] if chosen.size else []
         kinds["tf32"].append(tf32 if offered else Selection(device, {"tf32": _NONE}))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
     return {kind: tuple(selections) for kind, selections in kinds.items()}

@@ -36,7 +36,7 @@ _WORTH_HIDING: Final = 0.01  # of the step
 def statements(trace: Trace) -> tuple[str, ...]:
     """Attribution, tokens of a server, the host's phase, counters, overlap, compilation: what the trace supports."""
     of_each = (_attribution, _serving, _host, _counters, _overlap, _compilation)
-    return tuple(filter(None, (sentence(trace) for sentence in of_each)))
+    return tuple(filter(None, [sentence(trace) for sentence in of_each]))
 
 
 def _attribution(trace: Trace) -> str:

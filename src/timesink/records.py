@@ -7,11 +7,12 @@ methods. What stands alone (`capture`, `memory_plan`) or below this file uses th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, ValidationError, convert, field, structs
 
-__all__ = ["Record", "State", "as_plain", "field", "field_names", "replace"]
+__all__ = ["Record", "State", "as_plain", "field", "field_names", "from_plain", "replace"]
 
 Made = TypeVar("Made")
 
@@ -52,11 +53,21 @@ def field_names(kind: Any) -> tuple[str, ...]:
 
 
 def as_plain(record: Any) -> dict[str, Any]:
-    """A record by the names of its values, and so every record within it, in lists and tuples too."""
+    """A record by the names of its values, and so every record within it, in lists, tuples and mappings too."""
     return {name: _plain(getattr(record, name)) for name in field_names(record)}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
         return as_plain(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def from_plain(kind: type[Made], plain: Any) -> Made:
+    """The record of that kind that `as_plain` gave. `ValueError` names the value that is missing or of another type."""
+    try:
+        return convert(plain, kind)
+    except ValidationError as error:
+        raise ValueError(str(error)) from error

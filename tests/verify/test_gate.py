@@ -163,7 +163,10 @@ def saved(root: Path, baseline: Baseline, environment: Environment = HERE) -> Pa
 
 
 def test_a_saved_baseline_reads_back_and_saving_again_changes_no_byte(tmp_path: Path) -> None:
-    made = stored(counters={"launches per step": Counter(812, "launches")}, updates=(("2026-11-19", "first", "abc"),))
+    made = stored(
+        counters={"launches per step": Counter(812, "launches")},
+        updates=(baselines.Update("2026-11-19", "first", "abc"),),
+    )
     path = saved(tmp_path, made)
     first = path.read_bytes()
     assert baselines.find(tmp_path, "suite", HERE, "w0") == made

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError, did_you_mean, unknown
-from timesink.records import Record, as_plain, field, replace
+from timesink.records import Record, as_plain, field, from_plain, replace
 from timesink.untrusted import is_made_of
 from timesink.verify import BrokenRecord, calibration, load, text_of, write
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, differences
 from timesink.verify.limits import BASELINE_LEVEL, HISTORY_MAX, MSER_BATCH
-from timesink.verify.outcomes import Better, How, Reason, RunRow
+from timesink.verify.outcomes import Reason, RunRow
 
 VERSION = 1
 STATISTIC: Mapping[str, Any] = {
@@ -43,15 +43,23 @@ class BaselineRun(Record):
     sha: str = ""
 
 
+class Update(Record):
+    """When the runs of a baseline were made or added to, why, at which commit."""
+
+    date: str
+    reason: str
+    sha: str = ""
+
+
 class Baseline(Record):
-    """What is stored of one suite in one environment. `updates` are (date, reason, sha), oldest first."""
+    """What is stored of one suite in one environment. `updates` are oldest first."""
 
     suite: str
     environment: Mapping[str, str]
     workload: str
     runs: tuple[BaselineRun, ...]
     counters: Mapping[str, Counter] = field(default_factory=dict)
-    updates: tuple[tuple[str, str, str], ...] = ()
+    updates: tuple[Update, ...] = ()
 
     @property
     def last_run(self) -> date | None:
@@ -114,15 +122,22 @@ def read(path: Path) -> Baseline:
             f"{path} was made for another statistic: {record['statistic']}", remedy="make the baseline anew"
         )
     try:
-        runs = tuple(_run(entry) for entry in record["runs"])
-        counters = {str(name): _counter(entry) for name, entry in record.get("counters", {}).items()}
-        updates = tuple((str(u["date"]), str(u["reason"]), str(u.get("sha", ""))) for u in record.get("updates", []))
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as broken:
+        return _checked(from_plain(Baseline, record))
+    except ValueError as broken:
         raise BrokenRecord(
-            f"{path} holds a damaged entry: {broken!r}", remedy="restore it from version control"
+            f"{path} holds a damaged entry: {broken}", remedy="restore it from version control"
         ) from broken
-    environment = {str(name): str(value) for name, value in record["environment"].items()}
-    return Baseline(record["suite"], environment, record["workload"], runs, counters, updates)
+
+
+def _checked(baseline: Baseline) -> Baseline:
+    """The baseline. `ValueError` for a figure or a date that none can have."""
+    for run in baseline.runs:
+        datetime.fromisoformat(run.date)
+        if not 0 < run.mean < inf:
+            raise ValueError(f"a run mean of {run.mean} s")
+    if any(isnan(counter.value) for counter in baseline.counters.values()):
+        raise ValueError("a counter that is not a number")
+    return baseline
 
 
 def text(baseline: Baseline, tool_version: str) -> str:
@@ -143,37 +158,11 @@ def summarise_runs(rows: Sequence[RunRow], when: datetime, sha: str) -> tuple[Ba
 
 def _record(baseline: Baseline, tool_version: str) -> dict[str, Any]:
     return {
-        "schema_version": VERSION,
-        "tool_version": tool_version,
-        "suite": baseline.suite,
-        "environment": dict(baseline.environment),
-        "workload": baseline.workload,
-        "statistic": dict(STATISTIC),
-        "runs": [as_plain(run) for run in baseline.runs],
-        "counters": {name: as_plain(counter) for name, counter in baseline.counters.items()},
-        "updates": [{"date": when, "reason": why, "sha": sha} for when, why, sha in baseline.updates],
-    }
+        "schema_version": VERSION, "tool_version": tool_version, "statistic": dict(STATISTIC), **as_plain(baseline),
+    }  # fmt: skip
 
 
-def _run(entry: Mapping[str, Any]) -> BaselineRun:
-    kinds = {"mean": float, "median": float, "n": int, "date": str, "sha": str}
-    run = BaselineRun(**{name: kind(entry[name]) for name, kind in kinds.items()})
-    datetime.fromisoformat(run.date)
-    if not 0 < run.mean < float("inf"):
-        raise ValueError(f"a run mean of {run.mean} s")
-    return run
-
-
-def _counter(entry: Mapping[str, Any]) -> Counter:
-    value, how, better = float(entry["value"]), entry.get("how", "exact"), entry.get("better", "lower")
-    if isnan(value):
-        raise ValueError("a counter that is not a number")
-    return Counter(value, str(entry.get("unit", "")), How(how), Better(better))
-
-
-def add_runs(
-    old: Baseline, runs: Sequence[BaselineRun], counters: Mapping[str, Counter], update: tuple[str, str, str]
-) -> Baseline:
+def add_runs(old: Baseline, runs: Sequence[BaselineRun], counters: Mapping[str, Counter], update: Update) -> Baseline:
     """The baseline with these runs added; runs before a confirmed change point and runs beyond the newest 80 go.
 
     Counters given replace those stored; none given leaves them.

@@ -208,7 +208,7 @@ class PerfTest(Record):
         with self._fresh_runs() as make_runs:
             rows = make_runs(runs)
         now = datetime.now(UTC)
-        update = (now.date().isoformat(), reason, "")
+        update = baselines.Update(now.date().isoformat(), reason)
         baselines.save(path, add_runs(start, baselines.summarise_runs(rows, now, ""), {}, update), __version__)
         return path
 

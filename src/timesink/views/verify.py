@@ -83,7 +83,7 @@ def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> 
         notes.append(f"timesink gate baseline update --suite {suite} --reason 'first' -- python train.py makes one")
     rows = []
     for path, one in baselines:
-        reason = one.updates[-1][1] if one.updates else ""
+        reason = one.updates[-1].reason if one.updates else ""
         newest = str(one.last_run or "")
         rows.append((str(path), one.environment.get("gpu", ""), len(one.runs), newest, len(one.counters), reason))
     return Page(title, (listed("verify.baselines", rows),), tuple(notes))

@@ -219,8 +219,8 @@ def update(
         raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
     kept = replace(start, updates=old.updates if old else ())
     measured = counters(kept_counters.metrics, kept_counters.capture)
-    reason_given = (now.date().isoformat(), reason, added.sha)
-    new = add_runs(kept, baselines.summarise_runs(rows[1:], now, added.sha), measured, reason_given)
+    update = baselines.Update(now.date().isoformat(), reason, added.sha)
+    new = add_runs(kept, baselines.summarise_runs(rows[1:], now, added.sha), measured, update)
     before = baselines.text(old, __version__) if old else ""
     baselines.save(path, new, __version__)
     lines = difflib.unified_diff(

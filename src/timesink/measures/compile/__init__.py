@@ -34,9 +34,18 @@ from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.kernels.facts import by_stream, device_peaks, in_ranges, kernel_facts, rows_of, within
+from timesink.measures.kernels.facts import (
+    by_stream,
+    device_peaks,
+    in_ranges,
+    kernel_facts,
+    of_each_device,
+    rows_of,
+    run_numbers,
+    within,
+)
 from timesink.measures.steps import KEPT, steps
-from timesink.measures.timeline import Device, device_gaps
+from timesink.measures.timeline import Device, device_gaps, of_device
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, flag_at, found_at, median
@@ -214,8 +223,8 @@ class GeneratedChains(Record, eq=False):
     pieces: float
 
 
-@remembered
-def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
+@of_each_device(kernel_facts)
+def generated_chains(trace: Trace, device: Device, kernels: pl.DataFrame) -> GeneratedChains | None:
     """Per device: runs of at least two generated pointwise kernels on a stream.
 
     A run is cut into calls, since calls of one function do not fuse with each other: of as many kernels as there are
@@ -227,37 +236,30 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         run        1    1    1    1     -    2    2
         call       a    a    b    b     -    c    c
     """
-    facts, gpus = kernel_facts(trace), device_peaks(trace)
-    graphs = {part.device: part.graphs for part in compiled_regions(trace)}
-    devices = []
-    for device in facts.devices:
-        kernels = facts.on(device)
-        if kernels["fused"].null_count() == kernels.height:
-            continue
-        kernels = by_stream(kernels)
-        member = ((pl.col("fused") == "inductor") & (pl.col("family") == "pointwise")).fill_null(False)
-        if device not in graphs:
-            member &= pl.len().over("name") >= repeating.REPEATS.whole
-        kernels = kernels.with_columns(member.alias("member"))
-        breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
-        runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter("member")
-        in_call = max(graphs[device], 1) if device in graphs else (2.0 * pl.len()).sqrt().ceil().over("run")
-        call = pl.int_range(pl.len()).over("run") // in_call
-        calls = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("call"))
-        calls = calls.filter(pl.len().over("call") > 1)
-        if calls.height:
-            gpu = gpus.get(device)
-            rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value if gpu else None
-            fused = _fused(device, calls, _memory_ns(trace, calls, rate))
-            lengths = [calls.height / calls[name].n_unique() for name in ("run", "call")]
-            devices.append(GeneratedChains(fused, _idle(trace, device, fused), *lengths))
-    return tuple(devices)
+    if kernels["fused"].null_count() == kernels.height:
+        return None
+    graphs = next((part.graphs for part in compiled_regions(trace) if part.device == device), None)
+    member = ((pl.col("fused") == "inductor") & (pl.col("family") == "pointwise")).fill_null(False)
+    if graphs is None:
+        member &= pl.len().over("name") >= repeating.REPEATS.whole
+    kernels = by_stream(kernels).with_columns(member.alias("member"))
+    runs = kernels.with_columns(run_numbers()).filter("member")
+    in_call = (2.0 * pl.len()).sqrt().ceil().over("run") if graphs is None else max(graphs, 1)
+    call = pl.int_range(pl.len()).over("run") // in_call
+    calls = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("call"))
+    calls = calls.filter(pl.len().over("call") > 1)
+    if not calls.height:
+        return None
+    gpu = device_peaks(trace).get(device)
+    rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value if gpu else None
+    fused = _fused(device, calls, _memory_ns(trace, calls, rate))
+    lengths = [calls.height / calls[name].n_unique() for name in ("run", "call")]
+    return GeneratedChains(fused, _idle(trace, device, fused), *lengths)
 
 
 def _idle(trace: Trace, device: Device, kernels: Selection) -> Intervals:
     rows = pl.Series(kernels.rows).implode()
-    here = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
-    ended = [gaps.filter(here & pl.col("op").is_in(rows)) for gaps in device_gaps(trace).slices()]
+    ended = [gaps.filter(of_device(device) & pl.col("op").is_in(rows)) for gaps in device_gaps(trace).slices()]
     return Intervals.union_all(Intervals.of(gaps) for gaps in ended if gaps.height)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.metric_names import CLOCK, SAMPLED
-from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, times_of
+from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, of_each_device, times_of
 from timesink.measures.steps.per_step import step_windows
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline, of_device
 from timesink.measures.timeline.ranges import range_work
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -97,27 +97,24 @@ class LowActivity(Record, eq=False):
     busy_ratio: float
 
 
-@remembered
-def low_activity(trace: Trace) -> tuple[LowActivity, ...]:
+@of_each_device(kernel_facts)
+def low_activity(trace: Trace, device: Device, kernels: pl.DataFrame) -> LowActivity | None:
     """Per device with samples: the kernels, by name, that were sampled often enough. Collectives and delays are left
     out: they keep few multiprocessors busy by design."""
-    facts, found = kernel_facts(trace), []
-    for device in facts.devices:
-        if ACTIVE not in _series(trace).get(device, {}):
-            continue
-        start, end = step_windows(trace, device)
-        kernels = facts.on(device).filter(~pl.col("family").is_in(NO_FAULT))
-        ran = times_of(kernels) & Intervals(start, end)
-        whole = {counter.what: counter for counter in sampled(trace, device, ran)}
-        if ACTIVE not in whole:
-            continue
-        shares = _shares_by_name(trace, device, kernels)
-        part = kernels.filter(pl.col("name").is_in(list(shares)))
-        best = part["name"].replace_strict(shares, return_dtype=pl.Float64).to_numpy() if part.height else np.empty(0)
-        chosen = Selection(device, {"low": part["row"].to_numpy()}, best=best)
-        length = float(np.sum(end - start))
-        found.append(LowActivity(chosen, whole[ACTIVE], ran.total_ns / length if length else 0.0))
-    return tuple(found)
+    if ACTIVE not in _series(trace).get(device, {}):
+        return None
+    start, end = step_windows(trace, device)
+    kernels = kernels.filter(~pl.col("family").is_in(NO_FAULT))
+    ran = times_of(kernels) & Intervals(start, end)
+    whole = {counter.what: counter for counter in sampled(trace, device, ran)}
+    if ACTIVE not in whole:
+        return None
+    shares = _shares_by_name(trace, device, kernels)
+    part = kernels.filter(pl.col("name").is_in(list(shares)))
+    best = part["name"].replace_strict(shares, return_dtype=pl.Float64).to_numpy() if part.height else np.empty(0)
+    chosen = Selection(device, {"low": part["row"].to_numpy()}, best=best)
+    length = float(np.sum(end - start))
+    return LowActivity(chosen, whole[ACTIVE], ran.total_ns / length if length else 0.0)
 
 
 def _shares_by_name(trace: Trace, device: Device, kernels: pl.DataFrame) -> dict[int, float]:
@@ -140,22 +137,17 @@ class SlowClock(Record, eq=False):
     kernels: Selection
 
 
-@remembered
-def slow_clocks(trace: Trace) -> tuple[SlowClock, ...]:
+@of_each_device(kernel_facts)
+def slow_clocks(trace: Trace, device: Device, kernels: pl.DataFrame) -> SlowClock | None:
     """Per device whose clock was sampled and whose highest clock is known."""
-    stated = trace.get(DEVICES).select("rank", "device", "clock_hz").iter_rows()
-    most = {(rank, device): hz for rank, device, hz in stated}
-    facts, found = kernel_facts(trace), []
-    for device in facts.devices:
-        kernels = facts.on(device)
-        start, end = step_windows(trace, device)
-        clock = clock_hz(trace, device, times_of(kernels) & Intervals(start, end))
-        if clock is None or not most.get(device):
-            continue
-        ratio = min(clock[0] / most[device], 1.0)
-        chosen = Selection(device, {"slow": kernels["row"].to_numpy()}, best=np.full(kernels.height, ratio))
-        found.append(SlowClock(device, clock[0], float(most[device]), clock[1], chosen))
-    return tuple(found)
+    clock = clock_hz(trace, device, times_of(kernels) & Intervals(*step_windows(trace, device)))
+    stated = trace.get(DEVICES).filter(of_device(device))["clock_hz"].to_list()
+    if clock is None or not any(stated[-1:]):
+        return None
+    (mean_hz, samples), most_hz = clock, float(stated[-1])
+    best = np.full(kernels.height, min(mean_hz / most_hz, 1.0))
+    chosen = Selection(device, {"slow": kernels["row"].to_numpy()}, best=best)
+    return SlowClock(device, mean_hz, most_hz, samples, chosen)
 
 
 class CounterMeans(Record):

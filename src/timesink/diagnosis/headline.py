@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.pricing import is_of_idle_time
-from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.rule import deciding
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -49,16 +49,8 @@ from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import NS_PER_MS, share_text, time_text
 
-QUIET: Final = Limit.ratio(
-    0.10,
-    "a GPU that idles less is busy whatever its CPU does; one that idles more wants a cause",
-    "docs/explanation/science.md, whose fault an idle GPU is",
-)
-FEW: Final = Limit.ratio(
-    0.10,
-    "what fewer than one steady step in ten has is not a property of the usual step, and is said apart from it",
-    "docs/explanation/science.md, steps",
-)
+QUIET: Final = deciding("quiet")
+FEW: Final = deciding("few")
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY: Final = 0.5

@@ -14,7 +14,7 @@ from typing import Final
 import polars as pl
 
 from timesink.diagnosis.pricing import worth_ms
-from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.rule import deciding
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, NotApplicable, Note, StepBudget, Undecided
 from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
@@ -202,16 +202,8 @@ def _why_lost(trace: Trace, vendor: Vendor) -> str:
     )
 
 
-UNEXPLAINED = Limit.ratio(
-    0.05,
-    "idle time that torch.profiler sees no cause for is worth another run from a twentieth of the step on",
-    "below it, all of it recovered would be hard to tell from run-to-run noise with a handful of runs",
-)
-KERNEL_SHARE = Limit.ratio(
-    0.05,
-    "a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
-    "Amdahl: 5 % of the step is the most that it could win",
-)
+UNEXPLAINED: Final = deciding("unexplained")
+KERNEL_SHARE: Final = deciding("kernel_share")
 MOST_KERNELS = 3  # each costs a replay of its own: a minute
 _UNTRACED = ("untraced", "unexplained")
 
@@ -260,11 +252,7 @@ def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
     )
 
 
-OWED: Final = Limit.ratio(
-    0.05,
-    "what takes less of the step is not a cause of its own",
-    "docs/explanation/science.md, whose fault an idle GPU is",
-)
+OWED: Final = deciding("owed")
 _OF_DEVICE: Final = ("kernel_gap", "graph_gap")
 _COPIES: Final = "copy"
 _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}

@@ -12,7 +12,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from timesink.knowledge import Pattern, Patterns
+from timesink.knowledge import Pattern, Patterns, table_rows
 from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 
@@ -24,24 +24,7 @@ if TYPE_CHECKING:
 
 
 # PyTorch's names of element types, old and new spellings, to (short name, bytes).
-_TYPES = {
-    "float": ("fp32", 4),
-    "double": ("fp64", 8),
-    "c10::BFloat16": ("bf16", 2),
-    "c10::Half": ("fp16", 2),
-    "c10::Float8_e4m3fn": ("fp8", 1),
-    "c10::Float8_e5m2": ("fp8", 1),
-    "c10::Float8_e4m3fnuz": ("fp8", 1),
-    "c10::Float8_e5m2fnuz": ("fp8", 1),
-    "long int": ("int64", 8),
-    "long": ("int64", 8),
-    "int": ("int32", 4),
-    "short int": ("int16", 2),
-    "signed char": ("int8", 1),
-    "unsigned char": ("uint8", 1),
-    "bool": ("bool", 1),
-    "c10::complex<float>": ("complex64", 8),
-}
+_TYPES: Final = {row["recorded"]: (row["type"], int(row["bytes"])) for row in table_rows(__file__)}
 
 
 class Tensor(Record):

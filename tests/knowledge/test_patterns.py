@@ -16,22 +16,33 @@ from polars.exceptions import ComputeError
 
 from timesink import knowledge
 from timesink._native import may_match
-from timesink.knowledge import Pattern, patterns_in
+from timesink.knowledge import Pattern, Patterns
 from timesink.startup import regex
+
+
+def patterns_in(name: str, value: object) -> dict[str, Pattern]:
+    """The pattern of that name, or those of a file, a dictionary or a tuple by names that begin with it."""
+    if isinstance(value, Pattern):
+        return {name: value}
+    if isinstance(value, Patterns):
+        return patterns_in(name, vars(value))
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (tuple, list)) else ()
+    within: dict[str, Pattern] = {}
+    for key, part in parts:
+        within |= patterns_in(name if isinstance(part, Patterns) else f"{name}.{key}", part)
+    return within
 
 
 def declared() -> dict[str, Pattern]:
     """Every pattern of every module of knowledge, by module and variable."""
-    found = {}
+    found: dict[str, Pattern] = {}
     for info in pkgutil.walk_packages(knowledge.__path__, f"{knowledge.__name__}."):
-        for name, value in vars(importlib.import_module(info.name)).items():
-            for number, pattern in enumerate(patterns_in(value)):
-                found[f"{info.name.partition('.knowledge.')[2]}.{name}.{number}"] = pattern
+        found |= patterns_in(info.name.partition(".knowledge.")[2], vars(importlib.import_module(info.name)))
     return found
 
 
 PATTERNS = declared()
-ANY_TEXT = {"logs.MESSAGE.0", "logs.GUARD.0", "profiler_texts.MEMORY_TIMELINE_ROWS.0"}
+ANY_TEXT = {"logs.MESSAGE", "logs.GUARD", "profiler_texts.MEMORY_TIMELINE_ROWS", "kernel_symbols.QUALIFIED"}
 """They find a part of a line that another pattern has chosen, so there is nothing that they must not match."""
 
 

@@ -44,7 +44,7 @@ class Pattern(str):
         return pattern
 
     if TYPE_CHECKING:
-        search: Callable[[str], re.Match[str] | None]
+        search: Callable[..., re.Match[str] | None]
         match: Callable[[str], re.Match[str] | None]
         fullmatch: Callable[[str], re.Match[str] | None]
         finditer: Callable[[str], Iterator[re.Match[str]]]
@@ -110,15 +110,3 @@ def table_rows(module: str) -> Iterator[dict[str, str]]:
     columns = re.split(" {2,}", head)
     for row in rows:
         yield dict(zip(columns, re.split(" {2,}", row), strict=True))
-
-
-def patterns_in(value: object) -> Iterator[Pattern]:
-    """Every pattern of a value that may be one, or a tuple or dictionary of some."""
-    if isinstance(value, Pattern):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from patterns_in(part)
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from patterns_in(part)

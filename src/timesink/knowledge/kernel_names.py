@@ -23,65 +23,16 @@ _MOST_SHOWN: Final = 80
 _WORDS_APART = 3
 _LONGEST_WORD = 24
 
-_LIBRARIES: Final = (
-    ("nvjet", regex(r"^nvjet_")),
-    ("xmma", regex(r"^sm\d+_xmma_")),
-    ("cutlass", regex(r"cutlass")),
-    ("Tensile", regex(r"^Cijk_")),
-    ("MIOpen", regex(r"^igemm_|^miopen")),
-    ("cudnn", regex(r"scudnn|^cudnn|cudnn::|fft2d_(?:r2c|c2r)_|mult_and_sum_complex|implicit_convolve")),
-    ("cublas", regex(r"^(?:volta|turing|ampere|maxwell|hopper|sm\d+)_\w*gemm|cublas")),
-)
-_ALIGNED: Final = regex(r"_align(\d+)")
-_TILES: Final = (
-    regex(r"(?:GemmShape|MatrixShape)<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)"),
-    regex(r"Shape<cute::C<(?:\(int\))?(\d+)>, ?cute::C<(?:\(int\))?(\d+)>"),
-    regex(r"_bt(\d+)x(\d+)x"),
-    regex(r"_(\d{2,4})x(\d{1,4})_"),
-)
-_DIRECTIONS: Final = (
-    ("conv fprop", regex(r"xmma_fprop|\dfprop|igemm_fwd")),
-    ("conv dgrad", regex(r"xmma_dgrad|\ddgrad|igemm_bwd")),
-    ("conv wgrad", regex(r"xmma_wgrad|\dwgrad|igemm_wrw")),
-    ("conv winograd", regex(r"scudnn_winograd")),
-    ("conv", regex(r"scudnn_\d")),
-)
-_BACKWARD: Final = regex(r"bprop|bwd|backward|cutlassB|do_o|convert_dq", re.IGNORECASE)
-_ATTENTION: Final = (
-    ("flash", regex(r"(?:^|[^a-z])flash(?:::|_fwd|_bwd)|FlashAttn")),
-    ("cudnn", regex(r"cudnn")),
-    ("cutlass", regex(r"fmha_cutlass|AttentionKernel")),
-)
-# What an element-wise kernel applies, in the ways that ATen names it; the wrappers around it are passed over.
-_APPLIED: Final = regex(
-    r"CUDAFunctor(?:OnSelf)?_(?P<c>\w+)|(?P<a>\w+?)CUDAKernelImpl\b|(?P<b>[a-z]\w*?)(?:_cuda)?_kernel(?:_(?:cuda|impl))*\b"
-    r"|(?P<d>[A-Z]\w*?)Functor\b|launch_(?P<e>\w+)|(?P<f>arange)_cuda_out|(?P<g>copy)_device_to_device"
-)
-_WRAPPERS: Final = regex(
-    r"elementwise|^gpu|^(?:[AB]Unary|Binary|Opaque|Scalar|Math)$|^reduce$|^multi_tensor_apply$|multi_outputs"
-)
-_REDUCED: Final = regex(r"(\w+?)Ops<|(\w+?)_functor<|::(\w+?)_kernel(?:_cuda|_impl)\b")
-_FOREACH: Final = regex(r"(Fused\w+?)(?:Math)?Functor|Functor<[^>]*>, ?(?:at::native::|std::)?(\w+?)(?:Functor)?[<>]")
-_LOG_SOFTMAX: Final = regex(r"LogSoftMax|softmax_warp_\w+<[^,]+,[^,]+,[^,]+, ?(?:\(int\))?\d+, ?(?:\(bool\)1|true)")
-_TRITON: Final = regex(r"^triton_(?P<kind>poi|red|per|tem)_fused_?(?P<rest>\w*?)_?(?P<number>\d+)$")
-_OF_WORDS: Final = sorted(Patterns(__file__).words["FUSED_OPERATORS"], key=len, reverse=True)
+_FILE: Final = Patterns(__file__)
+_OF_WORDS: Final = sorted(_FILE.words["FUSED_OPERATORS"], key=len, reverse=True)
 _OPERATOR: Final = regex(rf"(?P<name>(?:{'|'.join(_OF_WORDS)}|_?[A-Za-z0-9]+)(?:_backward(?:_data)?)?)(?:_|$)")
 _TRITON_WORK: Final = {"poi": "fused", "red": "fused reduce", "per": "fused reduce", "tem": "fused gemm"}
-_ENDS: Final = regex(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
-_ELEMENTS: Final = regex(r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)")
 _TYPES: Final = {
-    "float": "fp32",
-    "double": "fp64",
-    "BFloat16": "bf16",
-    "Half": "fp16",
-    "__nv_bfloat16": "bf16",
+    "float": "fp32", "double": "fp64", "BFloat16": "bf16", "Half": "fp16", "__nv_bfloat16": "bf16",
     **{name: name for name in ("long", "bool", "int", "short", "unsigned", "signed", "char")},
-}
-_OPAQUE: Final = regex(r"OpaqueType<(?:\(unsigned int\))?(\d+)")
+}  # fmt: skip
 _WORD: Final = regex(r"\w+")
 _PART: Final = regex(r"[A-Za-z0-9]+")
-_SCALAR: Final = regex(r"[AB]UnaryFunctor|FunctorOnSelf|Scalar")
-_LAYOUT: Final = regex(r"_([nt]{2})(?:_|$|>)|_([NT]{3})(?:_|$)")
 
 
 @lru_cache(maxsize=65536)
@@ -134,8 +85,8 @@ def _words(name: str) -> list[str]:
 
 def _details(name: str) -> list[str]:
     """What people would name first to tell two kernels of the same work apart."""
-    details = ["scalar"] if _SCALAR.search(name) else []
-    if layout := _LAYOUT.search(name):
+    details = ["scalar"] if _FILE.SCALAR.search(name) else []
+    if layout := _FILE.LAYOUT.search(name):
         details.append((layout[1] or layout[2]).lower())
     if "elementwise_kernel" in name:
         details.append(next((word for word in ("unrolled", "vectorized") if f"{word}_elementwise" in name), "strided"))
@@ -148,11 +99,13 @@ def _join_words(*words: str | None) -> str:
 
 def library_of(name: str) -> str:
     """The library whose naming the kernel follows: cublas, cutlass, nvjet, ...; '' where that is not known."""
-    return next((library for library, pattern in _LIBRARIES if pattern.search(name)), "")
+    return next((library for library, pattern in _FILE.kind("LIBRARIES").items() if pattern.search(name)), "")
 
 
 def _tile(name: str) -> str:
-    tile = decode(name).tile or next(((m[1], m[2]) for pattern in _TILES if (m := pattern.search(name))), None)
+    tile = decode(name).tile or next(
+        ((m[1], m[2]) for pattern in _FILE.kind("TILES").values() if (m := pattern.search(name))), None
+    )
     return f"{tile[0]}×{tile[1]}" if tile else ""
 
 
@@ -160,7 +113,7 @@ def _product(name: str, work: str) -> str:
     """A matrix product or convolution of a library; '' where no library is known."""
     if not (library := library_of(name)):
         return ""
-    aligned = _ALIGNED.search(name)
+    aligned = _FILE.ALIGNED.search(name)
     return _join_words(work, decode(name).math, aligned and f"align{aligned[1]}", _tile(name), f"({library})")
 
 
@@ -171,23 +124,23 @@ def _gemm(name: str) -> str:
 
 
 def _convolution(name: str) -> str:
-    work = next((word for word, pattern in _DIRECTIONS if pattern.search(name)), "")
+    work = next((word for word, pattern in _FILE.kind("DIRECTIONS").items() if pattern.search(name)), "")
     return _product(name, work) if work else ""
 
 
 def _attention(name: str) -> str:
-    library = next((word for word, pattern in _ATTENTION if pattern.search(name)), "")
+    library = next((word for word, pattern in _FILE.kind("ATTENTION").items() if pattern.search(name)), "")
     if not library or "fusion::" in name:
         return ""
-    direction = "backward" if _BACKWARD.search(name) else "forward"
+    direction = "backward" if _FILE.BACKWARD.search(name) else "forward"
     return _join_words("attention", direction, decode(name).math, _tile(name), f"({library})")
 
 
 def _elementwise(name: str) -> str:
     if "elementwise" not in name or "::" not in name:
         return ""
-    applied = (next(filter(None, match.groups())) for match in _APPLIED.finditer(name))
-    work = next((word for word in applied if not _WRAPPERS.search(word)), "")
+    applied = (next(filter(None, match.groups())) for match in _FILE.APPLIED.finditer(name))
+    work = next((word for word in applied if not _FILE.WRAPPERS.search(word)), "")
     return _join_words("elementwise", work.removeprefix("direct_"), _type(name)) if work else ""
 
 
@@ -198,26 +151,26 @@ def _filled(name: str) -> str:
 def _reduced(name: str) -> str:
     if "reduce_kernel<" not in name:
         return ""
-    match = _REDUCED.search(name, name.index("reduce_kernel<"))
+    match = _FILE.REDUCED.search(name, name.index("reduce_kernel<"))
     return _join_words("reduce", match and next(filter(None, match.groups())), _type(name))
 
 
 def _foreach(name: str) -> str:
-    match = _FOREACH.search(name)
+    match = _FILE.FOREACH.search(name)
     return _join_words("foreach", match and next(filter(None, match.groups())), _type(name))
 
 
 def _softmax(name: str) -> str:
     if "softmax" not in name.lower() or "triton" in name:
         return ""
-    work = "log_softmax" if _LOG_SOFTMAX.search(name) else "softmax"
-    return _join_words(work, "backward" if _BACKWARD.search(function_name(name)) else "forward", decode(name).math)
+    work = "log_softmax" if _FILE.LOG_SOFTMAX.search(name) else "softmax"
+    return _join_words(work, "backward" if _FILE.BACKWARD.search(function_name(name)) else "forward", decode(name).math)
 
 
 def _concat(name: str) -> str:
     if "CatArray" not in name:
         return ""
-    opaque = _OPAQUE.search(name)
+    opaque = _FILE.OPAQUE.search(name)
     return _join_words("concat", f"{opaque[1]}-byte" if opaque else _type(name))
 
 
@@ -228,7 +181,7 @@ def _communication(name: str) -> str:
 
 def _triton(name: str) -> str:
     """TorchInductor names its kernels after what it fused, and numbers them in its code."""
-    match = _TRITON.match(name)
+    match = _FILE.TRITON.match(name)
     if not match:
         return ""
     words = ", ".join(fused_operators(name)) or match["rest"]
@@ -240,7 +193,7 @@ def fused_operators(name: str) -> tuple[str, ...]:
 
     It sorts them: a list that is not in order was read wrongly.
     """
-    match = _TRITON.match(name)
+    match = _FILE.TRITON.match(name)
     rest, operators = match["rest"] if match else "", list[str]()
     while rest and (found := _OPERATOR.match(rest)) is not None:
         operators.append(found["name"])
@@ -251,14 +204,14 @@ def fused_operators(name: str) -> tuple[str, ...]:
 def _by_function(name: str) -> str:
     """The function without what every kernel's name ends in, and the arithmetic type where it does not say it."""
     function = symbol_of(name).path.split("::")[-1].split("[")[0] or function_name(name)
-    bare = _ENDS.sub("", function) or function
+    bare = _FILE.ENDS.sub("", function) or function
     math = decode(name).math
     return _join_words(bare, None if math is None or math in bare else math)
 
 
 def _type(name: str) -> str:
     """The type of the elements, else the arithmetic type that the name speaks of anywhere."""
-    for match in _ELEMENTS.finditer(name):
+    for match in _FILE.ELEMENTS.finditer(name):
         if match[1] in _TYPES:
             return _TYPES[match[1]]
     return decode(name).math or ""

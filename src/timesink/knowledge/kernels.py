@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge import Patterns, collectives
+from timesink.knowledge import Pattern, Patterns, collectives
 from timesink.knowledge.kernel_symbols import Symbol, symbol_of
 from timesink.records import Record
 from timesink.startup import regex
@@ -62,50 +62,25 @@ _TENSILE_LETTER = {
     "I8": "int8", "4xi8": "int8",
 }  # fmt: skip
 
-_FAMILY_PATTERNS: Final = Patterns(__file__).kind("FAMILY_PATTERNS")
+_FILE: Final = Patterns(__file__)
 _FAMILIES = (
     (KernelFamily.COMMUNICATION, regex(collectives.COMMUNICATION)),
-    *((KernelFamily(kind.split()[0]), regex(pattern, re.IGNORECASE)) for kind, pattern in _FAMILY_PATTERNS.items()),
-)
-
-_FUSED = (("inductor", regex(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")), ("nvfuser", regex(r"nvfuser_")))
-
-_FROM_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fp4", regex(r"e2m1|nvfp4|xf4_", re.IGNORECASE)),
-    ("fp8", regex(r"e4m3|e5m2|fp8|f8f8|float8", re.IGNORECASE)),
-    ("tf32", regex(r"tf32", re.IGNORECASE)),
-    ("bf16", regex(r"bf16|bfloat16", re.IGNORECASE)),
-    ("fp16", regex(r"(?<![a-z])h(?:884|1688|16816|gemm)|fp16|(?<!wgmma_)f16|half(?![a-z])|s884", re.IGNORECASE)),
-    ("int8", regex(r"imma|int8|s8s8|i8i8|i8816|i16832", re.IGNORECASE)),
-    ("fp64", regex(r"(?<![a-z])[dz]gemm|fp64|f64|d884|dmma|(?<!_float_)double", re.IGNORECASE)),
-    ("tf32", regex(r"^(?!.*(?:turing|_75_)).*s1688(?:gemm|fprop|dgrad|wgrad)", re.IGNORECASE)),
-    (
-        "fp32",
-        regex(
-            r"(?<![a-z])s(?:gemm|cudnn)|fp32|f32f32|ffma|(?<![a-z])g?cgemm|simt|_float_|_f32(?![a-z\d])", re.IGNORECASE
-        ),
+    *(
+        (KernelFamily(kind.split()[0]), regex(pattern, re.IGNORECASE))
+        for kind, pattern in _FILE.kind("FAMILY_PATTERNS").items()
     ),
 )
+
+
+def _in_turn(kind: str) -> tuple[tuple[str, Pattern], ...]:
+    """Patterns of a kind, which are tried in turn, with the first word of each key."""
+    return tuple((key.split()[0], pattern) for key, pattern in _FILE.kind(kind).items())
+
+
+_FROM_NAME: Final = _in_turn("PRODUCT_TYPES")
 """What libraries write into the names of their products, the narrowest first: `fp16_s1688gemm` has operands of fp16,
 and `s1688gemm` without a type of 32 bits, which go through tensor cores as TF32."""
-_NARROW: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fp4", regex(r"e2m1|nvfp4", re.IGNORECASE)),
-    ("fp8", regex(r"e4m3|e5m2|fp8|float8", re.IGNORECASE)),
-    ("tf32", regex(r"tf32|tfloat32", re.IGNORECASE)),
-    ("bf16", regex(r"bf16|bfloat|bhalf_t|DF16b", re.IGNORECASE)),
-    ("fp16", regex(r"half(?![a-z])|float16|(?<!b)fp?16", re.IGNORECASE)),
-)
-_WIDE = regex(r"(?<![\w:])(?:float[24]?|double)(?!\w)")
-
-_TILES = (
-    regex(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d{1,5})x(\d{1,5})_"),
-    regex(r"tilesize(\d{1,5})x(\d{1,5})x\d+"),
-    regex(r"_MT(\d{1,5})x(\d{1,5})x\d+"),
-    regex(r"gemm(?:_[a-z]\w*?)?_(\d{1,5})x(\d{1,5})(?:_|$)"),
-)
-_NVJET = regex(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_(?!tf32)")
-_TENSILE = regex(r"Cijk_\w+?_B\w{3}_(4xi8|[FB]8|I8|[SDCZHBX](?![a-z]))[A-Z\d]*_(MX_)?")
-_TRTLLM = regex(r"^(?:bmm|gemm)_(?:Mx)?[A-Z][a-z\d]+_(?:Mx)?([A-Z][a-z]*\d+(?:m\d)?)")
+_NARROW, _TILES, _FUSED = map(_in_turn, ("NARROW_TYPES", "TILES", "FUSED"))
 
 _LONGEST = 16384  # the longest name seen in a capture has a third of that
 
@@ -131,7 +106,7 @@ def decode(name: str) -> KernelName:
     return KernelName(
         family=family,
         math=None if family is KernelFamily.COMMUNICATION else _math(operation, family),
-        tile=next(((int(m[1]), int(m[2])) for p in _TILES if (m := p.search(name))), None),
+        tile=next(((int(m[1]), int(m[2])) for _, p in _TILES if (m := p.search(name))), None),
         fused=next((tool for tool, pattern in _FUSED if pattern.search(name)), None),
     )
 
@@ -144,11 +119,11 @@ def _math(symbol: Symbol, family: KernelFamily) -> str | None:
     where it is the function's own.
     """
     path = symbol.path
-    if nvjet := _NVJET.search(path):
+    if nvjet := _FILE.NVJET.search(path):
         return _NVJET_LETTER.get(nvjet[1])
-    if tensile := _TENSILE.search(path):
+    if tensile := _FILE.TENSILE.search(path):
         return "tf32" if tensile[2] else _TENSILE_LETTER.get(tensile[1])
-    if llm := _TRTLLM.search(path):
+    if llm := _FILE.TRTLLM.search(path):
         path = llm[1]
     types = ", ".join(symbol.types)
     if family in PRODUCTS and (named := _first(_FROM_NAME, path)):
@@ -157,13 +132,13 @@ def _math(symbol: Symbol, family: KernelFamily) -> str | None:
     if narrow := _first(_NARROW, types if sized else f"{path} {types}"):
         return narrow
     if symbol.applies:
-        wide = next(iter(_WIDE.findall(types)), None)
+        wide = next(iter(_FILE.WIDE.findall(types)), None)
     else:
-        wide = next((text for text in symbol.types if _WIDE.fullmatch(text)), None)
+        wide = next((text for text in symbol.types if _FILE.WIDE.fullmatch(text)), None)
     if wide is None or "splitk" in path.lower():  # sums what others multiplied
         return None
     return "fp64" if wide == "double" else "fp32"
 
 
-def _first(patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+def _first(patterns: tuple[tuple[str, Pattern], ...], text: str) -> str | None:
     return next((kind for kind, pattern in patterns if pattern.search(text)), None)

@@ -42,7 +42,13 @@ def declared() -> dict[str, Pattern]:
 
 
 PATTERNS = declared()
-ANY_TEXT = {"logs.MESSAGE", "logs.GUARD", "profiler_texts.MEMORY_TIMELINE_ROWS", "kernel_symbols.QUALIFIED"}
+ANY_TEXT = {
+    "logs.MESSAGE",
+    "logs.GUARD",
+    "profiler_texts.MEMORY_TIMELINE_ROWS",
+    "kernel_symbols.QUALIFIED",
+    "metric_names.SAMPLED_IN",
+}
 """They find a part of a line that another pattern has chosen, so there is nothing that they must not match."""
 
 

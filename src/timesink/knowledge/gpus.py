@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge import Pattern, table_rows
+from timesink.knowledge import Patterns, table_rows
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.records import Record, field
 from timesink.startup import regex
@@ -100,17 +100,7 @@ def peaks(product_name: str) -> GpuPeaks | None:
     return None
 
 
-_UNITS: Final = (
-    (regex(r"GTX|\bMX\d{3}|\bT(?:4|5|6|10|12|20)00\b|\bT550|\bMI(?:6|8|25|50|60)\b|RX [56]\d{3}|\bW6\d{3}"), ""),
-    (regex(r"\bTITAN V\b|\bG?V100\b"), "fp16"),
-    (regex(r"\bRTX 20[5-8]0\b|\bQuadro RTX\b|\bTITAN RTX\b|\bT4G?\b"), "fp16 int8"),
-    (regex(r"\bMI100\b|\bgfx908|RX 7\d{3}|\bW7\d{3}|\bgfx11|\bArc.*\bA\d{3}|\bGPU Flex\b"), "fp16 bf16 int8"),
-    (regex(r"\bMI2[15]0X?\b|\bgfx90a"), "fp16 bf16 int8 fp64"),
-    (regex(r"\bMI3[02]\d[AX]?\b|\bgfx94"), "fp16 bf16 tf32 fp8 int8 fp64"),
-    (regex(r"\bMI35\d|\bgfx950"), "fp16 bf16 fp8 fp4 int8 fp64"),
-    (regex(r"RX 9\d{3}|AI PRO R9|\bgfx12"), "fp16 bf16 fp8 int8"),
-    (regex(r"\bGPU Max\b|\bArc.*\bB\d{3}"), "fp16 bf16 tf32 int8"),
-)
+_FILE: Final = Patterns(__file__)
 _UNITS_OF_CHIP: Final = {
     (7, 0): "fp16", (7, 2): "fp16 int8", (7, 5): "fp16 int8", (8, 0): "fp16 bf16 tf32 int8 fp64",
     (8, 6): "fp16 bf16 tf32 int8", (8, 7): "fp16 bf16 tf32 int8", (8, 9): "fp16 bf16 tf32 fp8 int8",
@@ -127,9 +117,9 @@ def matrix_types(product_name: str, capability: tuple[int, int] | None) -> froze
     guides: XF32 is MI300's alone, WMMA came with RX 7000; Intel's oneAPI optimization guide: XMX).
     """
     words = re.sub(r"[\s_-]+", " ", product_name).strip()
-    for pattern, types in _UNITS:
+    for types, pattern in _FILE.kind("CORES").items():
         if pattern.search(words):
-            return frozenset(types.split())
+            return frozenset(types.split()) - {"none"}
     known = peaks(words)
     capability = capability or (known.compute_capability if known else None)
     if capability is None or (words and vendor_of_product(words) is not NVIDIA):
@@ -266,13 +256,6 @@ def tensor_rates(capability: tuple[int, int] | None, precision: Precision) -> li
 # The counter with one value per opcode and modifiers: `HGMMA.64x128x16.F32.BF16`.
 PER_OPCODE: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 
-PRODUCT: Final = Pattern(
-    r"^(?P<unit>UTC)?(?P<kind>[A-Z])(?P<group>G)?MMA(?:\.(?P<rest>.+))?$",
-    "a product on tensor cores: of a warp (HMMA), a warp group (HGMMA), or tensor memory (UTCHMMA)",
-    ("HMMA.16816.F32.BF16", "HGMMA.64x128x16.F32.BF16", "IMMA.16832.S8.S8.SAT", "DMMA.884", "UTCHMMA"),
-    ("FFMA", "UTMALDG.3D", "HMUL2.BF16_V2", "DEPBAR.LE"),
-)
-_BY_X: Final = regex(r"(\d{1,5})x(\d{1,5})x(\d{1,5})")
 # M, N and K are written without a sign between them.
 _RUN_TOGETHER: Final = {
     "884": (8, 8, 4),
@@ -307,7 +290,7 @@ class TensorInstruction(Record):
 def tensor_instruction(opcode: str) -> TensorInstruction | None:
     """What that opcode computes; None where it is none of tensor cores. With ``SP`` half of the products are stored
     zeros: only the others count, as they do in dense peaks."""
-    match = PRODUCT.match(opcode)
+    match = _FILE.PRODUCT.match(opcode)
     if match is None:
         return None
     words = (match["rest"] or "").split(".")
@@ -325,7 +308,7 @@ def tensor_instruction(opcode: str) -> TensorInstruction | None:
 
 
 def _shape(word: str) -> tuple[int, int, int] | None:
-    if found := _BY_X.fullmatch(word):
+    if found := _FILE.BY_X.fullmatch(word):
         return int(found[1]), int(found[2]), int(found[3])
     return _RUN_TOGETHER.get(word)
 

@@ -61,15 +61,8 @@ class NameVerdict(Record):
 
 
 _ROLLUPS = ("avg", "sum", "min", "max")
-_SUBMETRICS = re.compile(
-    r"^(per_second|per_cycle_(active|elapsed|in_frame|in_region)|peak_(sustained|burst)(_(active|elapsed|frame|region))?"
-    r"(\.per_second)?|pct_of_peak_(sustained|burst)_(active|elapsed|frame|region))$"
-)
 _SOLE = ("pct", "ratio", "max_rate")
-# How reports write counters sampled along the kernel: the unit that samples, and the set that asked for it.
-_SAMPLED_IN = re.compile(r"^(pmsampling:)?(\w+\.Triage\w+\.)?")
 _DEVICE = "device__attribute_"
-_STALL = re.compile(r"^smsp__warps_issue_stalled_(\w+?)_per_warp_active$")
 _ONE_WORD = 0.75  # two words are one, misspelt, where so much of them agrees
 # Wrong names, doubtful ones, and words of other tools, each with what Nsight Compute counts in its place.
 _CORRECTIONS: Final[dict[str, dict[str, str]]] = json.loads(
@@ -142,7 +135,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _find_wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
-    stall = _STALL.match(base)
+    stall = _FILE.STALL.match(base)
     if stall:
         right = f"smsp__average_warps_issue_stalled_{stall.group(1)}_per_issue_active.ratio"
         return NameVerdict(
@@ -156,7 +149,7 @@ def _find_wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    base, _, suffix = _SAMPLED_IN.sub("", name.strip().removeprefix("breakdown:")).partition(".")
+    base, _, suffix = _FILE.SAMPLED_IN.sub("", name.strip().removeprefix("breakdown:")).partition(".")
     return base, suffix
 
 
@@ -174,7 +167,7 @@ def _with(base: str, suffix: str) -> str:
 
 def _is_suffix(suffix: str) -> bool:
     first, _, rest = suffix.partition(".")
-    return suffix in _SOLE or (first in _ROLLUPS and (not rest or bool(_SUBMETRICS.match(rest))))
+    return suffix in _SOLE or (first in _ROLLUPS and (not rest or bool(_FILE.SUBMETRICS.match(rest))))
 
 
 @cache
@@ -206,17 +199,7 @@ def _units() -> tuple[tuple[str, str], ...]:
     return tuple((name, letters) for name, _, letters in (line.partition(" ") for line in text.splitlines()))
 
 
-# What a counter counts, by the last word of its base name (before the first point).
-_COUNTED = (
-    (r"bytes(_|$|\.)", "bytes"),
-    (r"sectors?(_|$|\.)", "sector"),
-    (r"requests?(_|$|\.)", "request"),
-    (r"warps?(_|$|\.)", "warp"),
-    (r"cycles(_|$|\.)", "cycle"),
-    (r"inst(_|$|\.)|inst_executed", "inst"),
-)
-_UNITLESS = re.compile(r"\.ratio$|\.max_rate$|^breakdown:|^device__|^pmsampling:")
-_PERCENT = re.compile(r"\.pct(\.|_|$)|_pct$|_pct_|\.pct_of_peak")
+_COUNTED: Final = _FILE.kind("COUNTED")
 
 
 def base_unit(metric: str) -> str | None:
@@ -225,17 +208,17 @@ def base_unit(metric: str) -> str | None:
     Reports store no units. `.per_second` gives ``/s``, `.per_cycle_*` gives ``/cycle``; cycles per second are ``Hz``.
     """
     base = metric.rpartition(":")[2]
-    if _PERCENT.search(metric):
+    if _FILE.PERCENT.search(metric):
         return "%"
     if "time_duration" in base:
         return "ns"
     if base.startswith("launch__"):
         return "bytes" if "_mem_" in base and "limit" not in base else None
-    return None if _UNITLESS.search(metric) else _counted_unit(base)
+    return None if _FILE.UNITLESS.search(metric) else _counted_unit(base)
 
 
 def _counted_unit(base: str) -> str | None:
-    counted = next((unit for pattern, unit in _COUNTED if re.search(pattern, base.split(".", maxsplit=1)[0])), None)
+    counted = next((unit for unit, pattern in _COUNTED.items() if pattern.search(base.split(".", maxsplit=1)[0])), None)
     if counted is not None and ".per_second" in base:
         return "Hz" if counted == "cycle" else f"{counted}/s"
     if counted is not None and (".per_cycle" in base or base.endswith(".peak_sustained")):
@@ -246,7 +229,6 @@ def _counted_unit(base: str) -> str | None:
 _PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS = {"nsecond": 1.0, "usecond": 1e3, "msecond": 1e6, "second": 1e9, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _PER_TIME = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "nsecond": 1e9, "usecond": 1e6, "msecond": 1e3, "second": 1.0}
-_NOUN = re.compile(r"^([KkMGTP]?)(bytes?|hz|Hz)$")
 
 
 def normalised(unit: str) -> tuple[str | None, float]:
@@ -271,7 +253,7 @@ def normalised(unit: str) -> tuple[str | None, float]:
 
 
 def _noun(word: str) -> tuple[str, float]:
-    found = _NOUN.match(word)
+    found = _FILE.NOUN.match(word)
     if not found:
         return word, 1.0
     noun = "Hz" if found.group(2).lower() == "hz" else "bytes"
@@ -281,3 +263,5 @@ def _noun(word: str) -> tuple[str, float]:
 # Counters that Nsight Systems samples, by what a person calls them. Of each it records other roll-ups too; those of
 # NVLink are parts, to be added up.
 SAMPLED: Final = _FILE.kind("SAMPLED")
+RESOURCES: Final = _FILE.kind("RESOURCES")
+"""By part of the GPU the names of its counters; the first that matches decides."""

@@ -26,7 +26,6 @@ from timesink.measures.timeline.known import program_kind
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.startup import regex
 
 ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 ACTIVE = ".avg.pct_of_peak_sustained_active"
@@ -183,22 +182,7 @@ MEMORY = frozenset({Resource.DRAM, Resource.L2, Resource.L1, Resource.HIDDEN})
 ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.ALU, Resource.XU})
 
 # The first pattern that matches decides.
-_RESOURCES = tuple(
-    (regex(pattern), resource)
-    for pattern, resource in (
-        (metric_names.INTERNAL, Resource.HIDDEN),
-        (metric_names.DRAM, Resource.DRAM),
-        (metric_names.L2, Resource.L2),
-        (metric_names.TENSOR, Resource.TENSOR),
-        (metric_names.FP64, Resource.FP64),
-        (metric_names.FMA, Resource.FMA),
-        (metric_names.ALU, Resource.ALU),
-        (metric_names.XU, Resource.XU),
-        (metric_names.CONTROL, Resource.CONTROL),
-        (metric_names.ISSUE, Resource.ISSUE),
-        (metric_names.L1, Resource.L1),
-    )
-)
+_RESOURCES = tuple((pattern, Resource(key)) for key, pattern in metric_names.RESOURCES.items())
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
 # Each is the share of the busiest unit of its list; a list ends where the other begins, but for what both hold.
 _SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")

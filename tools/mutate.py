@@ -71,13 +71,10 @@ MODULES = {
     "pieces": ("measures/idle/pieces.py", f"measures/idle/test_pieces.py {CASES}", "IDL"),
     "lateness": (
         "measures/ranks/lateness.py",
-        f"measures/ranks/test_lateness.py measures/communication/test_waits.py {CASES}",
+        f"measures/ranks/test_lateness.py measures/ranks/test_paces.py measures/communication/test_waits.py {CASES}",
         "COM103",
     ),
-    "replay": (
-        "measures/timeline/replay.py measures/ranks/paces.py",
-        "measures/timeline/test_replay.py measures/ranks/test_paces.py",
-    ),
+    "replay": ("measures/timeline/replay.py", "measures/timeline/test_replay.py"),
     "gate": ("verify/gate.py", "verify/test_gate.py"),
 }
 _OTHER = {

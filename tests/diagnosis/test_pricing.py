@@ -15,7 +15,7 @@ from timesink.diagnosis import pricing
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.measures.communication.pipelines import Schedule
-from timesink.measures.ranks.paces import estimated_step_ns, likely_step_ns
+from timesink.measures.ranks.lateness import estimated_step_ns, likely_step_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace

@@ -32,7 +32,7 @@ from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
-from timesink.measures.ranks.paces import estimated_step_ns, likely_step_ns
+from timesink.measures.ranks.lateness import estimated_step_ns, likely_step_ns
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows

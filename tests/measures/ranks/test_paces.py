@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from timesink.knowledge.assumptions import replay as assumed
-from timesink.measures.ranks import paces
+from timesink.measures.ranks import lateness as paces
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS

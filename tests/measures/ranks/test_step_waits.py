@@ -12,6 +12,7 @@ from tests.tables import trace_of
 
 from timesink.measures.communication.waits import collective_waits, waits_by_step
 from timesink.measures.ranks import job
+from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.render.svg import chart_file
 from timesink.views.figures import HeatChart
@@ -79,18 +80,21 @@ def test_one_rank_has_no_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "statuses", "busy"),
+    ("lengths", "statuses", "busy", "recorded"),
     [
-        ([65, 120], ["warm_up", "kept"], [65]),  # a collection of garbage, once
-        ([60, 61, 200, 59], ["kept"] * 4, [60, 60, 60, 59]),
-        ([120, 60, 61], ["kept", "kept", "stands_out"], [61, 60]),
-        ([90, 90, 1], ["kept", "kept", "truncated"], [90, 90]),  # whose end nobody saw
-        ([70, 1, 80, 90], ["warm_up", "no_device_work", "kept", "kept"], [80, 80]),
-        ([50], ["kept"], [50]),
+        ([65, 120], ["warm_up", "kept"], [65], 0),  # a collection of garbage, once
+        ([60, 61, 200, 59], ["kept"] * 4, [60, 60, 60, 59], 0),
+        ([120, 60, 61], ["kept", "kept", "stands_out"], [61, 60], 0),
+        ([90, 90, 1], ["kept", "kept", "truncated"], [90, 90], 0),  # whose end nobody saw
+        ([70, 1, 80, 90], ["warm_up", "no_device_work", "kept", "kept"], [80, 80], 0),
+        ([50], ["kept"], [50], 0),
+        ([65, 120], ["warm_up", "kept"], [45], 40),  # torch.profiler took a half of it in each step, at least
+        ([50, 60, 70], ["kept"] * 3, [40, 40, 40], 60),
+        ([50], ["kept"], [0], 60),
     ],
 )
 def test_one_long_step_of_a_host_is_no_pace_of_it(
-    lengths: list[int], statuses: list[str], busy: list[int], monkeypatch: pytest.MonkeyPatch
+    lengths: list[int], statuses: list[str], busy: list[int], recorded: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that runs ahead of its GPU catches up on it; in each step it waits for 10."""
     ends = pl.Series(lengths).cum_sum() + 10 * pl.int_range(1, len(lengths) + 1, eager=True)
@@ -101,7 +105,9 @@ def test_one_long_step_of_a_host_is_no_pace_of_it(
     waits = frame.select("rank", "process", "thread", start_ns=pl.col("host_end_ns") - 10, end_ns="host_end_ns")
     monkeypatch.setattr(job, "steps", lambda _: SimpleNamespace(frame=frame))
     monkeypatch.setattr(job, "blocking_calls", lambda _: waits)
-    found = job.host_steps(SimpleNamespace(get=lambda _: frame))  # type: ignore[arg-type]
+    monkeypatch.setattr(job, "recording_us", lambda *_: (recorded / 1000, 1.0, 1.0))
+    tables = {HOST_OPS: frame if recorded else frame.clear()}
+    found = job.host_steps(SimpleNamespace(get=lambda table: tables.get(table, frame)))  # type: ignore[arg-type]
     assert found["host_busy_ns"].to_list() == busy
     kept = [length + 10 for length, status in zip(lengths, statuses, strict=True) if status == "kept"]
     assert found["host_ns"].to_list() == kept

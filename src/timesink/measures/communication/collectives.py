@@ -213,7 +213,8 @@ _LATENCY_NS: Final = 50 * NS_PER_US
 
 
 class CollectiveUnits(Record, eq=False):
-    """One GPU: `per_step` collectives in a step of the rank, that move `step_bytes` (None: not recorded).
+    """One GPU: `per_step` collectives in a step of the rank, that move `step_bytes` (None: not recorded). `sums`:
+    most of them sum the gradients of few parameters; else they gather and scatter shards, or send.
 
     `host`: per (process, thread), what stretches with a collective take beyond those without. `idle`: where the device
     meanwhile stood idle for want of a launch.
@@ -222,6 +223,7 @@ class CollectiveUnits(Record, eq=False):
     device: Device
     per_step: float
     step_bytes: float | None
+    sums: bool
     host: Mapping[tuple[int, int], Intervals]
     idle: Intervals
 
@@ -241,24 +243,27 @@ def collective_units(trace: Trace) -> tuple[CollectiveUnits, ...]:
         if not host:
             continue
         mine = calls.filter(of_device(key))
-        if _reduces_its_layers(own, mine["kind"]):
+        few_gathers = int(mine["kind"].is_in(_OF_SHARDS).sum()) < _FEW_GATHERS * mine.height
+        if few_gathers and _launches_from_forward(own):
             continue
         per_step = float(np.mean(begun_in(mine["start_ns"].to_numpy(), *step_windows(trace, key))))
         size = mine["bytes"].mean()
+        step_bytes = per_step * size if isinstance(size, float) else None
         near = Intervals.union_all(
             Intervals.union_of(part.start_ns, part.end_ns + _LATENCY_NS) for part in host.values()
         )
         idle = late.get(key, Intervals.none()) & near
-        found.append(CollectiveUnits(key, per_step, per_step * size if isinstance(size, float) else None, host, idle))
+        sums = 2 * int((mine["kind"] == "allreduce").sum()) > mine.height
+        found.append(CollectiveUnits(key, per_step, step_bytes, sums, host, idle))
     return tuple(sorted(found, key=lambda units: units.device))
 
 
-def _reduces_its_layers(launches: pl.DataFrame, kinds: pl.Series) -> bool:
-    """Whether the thread of the forward products launches hardly a gather or scatter: all-reduces of tensor-parallel
-    layers, each needed by the next product. Logits are gathered; gradients are reduced by autograd's thread."""
+def _launches_from_forward(launches: pl.DataFrame) -> bool:
+    """Whether the thread of the forward products launches all collectives: without gathers and scatters those are the
+    all-reduces of tensor-parallel layers, each needed by the next product. Gradients are reduced by autograd's thread.
+    """
     forward = launches["thread"].filter(launches["product"])[0]
-    on_one = bool((launches["thread"].filter(~launches["product"]) == forward).all())
-    return on_one and int(kinds.is_in(_OF_SHARDS).sum()) < _FEW_GATHERS * kinds.len()
+    return bool((launches["thread"].filter(~launches["product"]) == forward).all())
 
 
 def _find_launches(trace: Trace) -> pl.DataFrame:

@@ -1,8 +1,9 @@
 """How the exchanges of a GPU stand among its products, which tells how the work is shared; told by kernels alone.
 
 `sums`: products wait for sums all along (tensor parallel). `ring`: as much attention follows each message (context
-parallel). `messages`: other products do (tokens that go to experts, or heads to ranks, and back). Sums of gradients are
-none of these: in a forward pass stands none.
+parallel). `messages`: other products do (tokens that go to experts, or heads to ranks, and back). `replicas`: one
+process sends weights to all its GPUs and sums their gradients on one (`nn.DataParallel`). Sums of gradients among ranks
+are none of these: in a forward pass stands none.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class Structure(Record):
     earlier: Assumption | None = None
 
 
+REPLICAS: Final = Structure("replicas")
+
+
 def sent_in_line(trace: Trace, device: Device) -> Intervals:
     """When a GPU's exchanges run that computation does not run beside: those that it does were sent ahead of it."""
     line = device_timeline(trace)[device]
@@ -56,7 +60,17 @@ def structures(trace: Trace) -> dict[Device, Structure]:
         return {}
     facts = kernel_facts(trace)
     told = ((device, _told(trace, facts.on(device))) for device in facts.devices)
-    return {device: how for device, how in told if how is not None}
+    return {device: how for device, how in told if how is not None} | dict.fromkeys(_replicas(trace), REPLICAS)
+
+
+def _replicas(trace: Trace) -> list[Device]:
+    """The GPUs of ranks that exchange among several of their own by broadcasts and reductions to one, and nothing
+    else."""
+    sends = kernel_facts(trace).frame.filter(pl.col("family") == KernelFamily.COMMUNICATION)
+    kinds = of_each(trace.get(DEVICE_OPS)["name"].gather(sends["row"]), kind_of_kernel, pl.String)
+    sent = sends.with_columns(kind=kinds).group_by("rank", "device").agg(pl.col("kind").unique().sort())
+    alike = sent.filter(pl.col("kind") == ["broadcast", "reduce"]).filter(pl.len().over("rank") > 1)
+    return [(rank, device) for rank, device in alike.select("rank", "device").rows()]
 
 
 def _told(trace: Trace, kernels: pl.DataFrame) -> Structure | None:

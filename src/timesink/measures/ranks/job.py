@@ -34,9 +34,12 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import of_each
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import has_one_value
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, SOURCES
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, SOURCES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+from timesink.units import NS_PER_US
+from timesink.whatif import Case
+from timesink.whatif.unprofiled import recording_us
 
 # Of a GPU's timeline.
 _BUDGET: Final = (
@@ -363,7 +366,8 @@ def _holds(end: Int64Array, exposed: Intervals, compute: Intervals) -> BoolArray
 
 def host_steps(trace: Trace) -> pl.DataFrame:
     """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread, and
-    no longer than in the usual step of the rank that is whole on its host: a host that runs ahead catches up on one.
+    no longer than in the usual step of the rank that is whole on its host, as one that runs ahead catches up on others,
+    less what torch.profiler took of it at least.
 
     A rank of which no call was recorded has no row: nothing says what its host did.
     """
@@ -378,7 +382,11 @@ def host_steps(trace: Trace) -> pl.DataFrame:
         first, last = slice_of(waits, ("rank", "process", "thread")[: len(key)], key)
         start, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
         busy_ns = end - start - Intervals.of(waits[first:last]).covered_ns(start, end)
-        usual_ns = np.quantile(busy_ns, 0.5, method="lower")
+        recorded_ns = 0.0
+        if trace.get(HOST_OPS).height:
+            count = int((steps(trace).frame["rank"] == rank).sum())
+            recorded_ns = recording_us(trace.get, rank)[Case.CAUTIOUS.value] * NS_PER_US / count
+        usual_ns = max(int(np.quantile(busy_ns, 0.5, method="lower") - recorded_ns), 0)
         times = own.select("rank", "step", "status").with_columns(
             pl.Series("host_ns", end - start), pl.Series("host_busy_ns", np.minimum(busy_ns, usual_ns))
         )

@@ -14,6 +14,10 @@ latest of the others (the question of the straggler study of Lin et al., OSDI 20
 the others stood waiting for it with nothing to compute, and as far as the hosts of the others can keep that pace.
 
 `worth_of_rank` prices that gain per step, as low, expected and high.
+
+What each rank takes by itself without a profiler, and the step of the job from that: ranks wait for each other, in
+collectives and between the stages of a pipeline, and one that waits for a late one has that one's step. Recording slows
+hosts, and of some ranks more, so that what is waited for may be the profiler's.
 """
 
 from __future__ import annotations
@@ -28,12 +32,12 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication import contention
-from timesink.measures.communication.waits import CollectiveWaits, collective_waits
+from timesink.measures.communication.pipelines import between_stages
+from timesink.measures.communication.waits import CollectiveWaits, collective_waits, waiting_in_collectives
 from timesink.measures.ranks.job import as_often_ns, exposed_by_device, step_ns
-from timesink.measures.ranks.paces import estimated_step_ns, rank_paces_ns
-from timesink.measures.steps.per_step import period_ns
+from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
 from timesink.measures.timeline import Device, device_timeline, rows_by_device
-from timesink.measures.timeline.replay import deflated_pricers
+from timesink.measures.timeline.replay import deflated_pricers, pricers, steps_by_case_ns
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
@@ -429,3 +433,49 @@ def slowed_ns(trace: Trace) -> dict[int, float]:
         share = (row["excess_ns"] + row["second_turns_ns"]) / max(device_timeline(trace)[device].span_ns, 1)
         slowed[device[0]] = max(slowed.get(device[0], 0.0), share * period_ns(trace, device))
     return slowed
+
+
+@remembered
+def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]:
+    """Per rank and `Case`, in ns: its step without the profiler by estimate, and that step less the time in which its
+    device stands waiting for other ranks: what the rank would take by itself.
+
+    A job has one step: ranks of a pipeline are taken to have that of the longest, however many of theirs are whole.
+    """
+    paces, none, staged = {}, Intervals.none(), between_stages(trace)
+    waits = [waiting_in_collectives(trace), staged]
+    stood = {
+        key: Intervals.union_all(part.get(key, none) for part in waits) & line.exposed_communication
+        for key, line in device_timeline(trace).by_device.items()
+    }
+    longest_ns = max((pricer.step_ns for pricer in pricers(trace).values()), default=0.0)
+    for rank, cases in deflated_pricers(trace).items():
+        waited_ns = largest_per_step_ns(trace, {key: part for key, part in stood.items() if key[0] == rank})
+        ratio = longest_ns / (pricers(trace)[rank].step_ns or longest_ns) if staged else 1.0
+        steps_ns = [ratio * step_ns for step_ns in steps_by_case_ns(cases)]
+        paces[rank] = tuple((step_ns, max(step_ns - waited_ns, 0.0)) for step_ns in steps_ns)
+    return paces
+
+
+@remembered
+def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
+    """The mean step of the job without a profiler as estimated from the trace: low, expected and high, in ns.
+
+    It is that of the rank with the shortest, which waits least, or what the slowest takes by itself, whichever is
+    longer. None where no rank has steady steps to replay.
+    """
+    paces = rank_paces_ns(trace).values()
+    if not paces:
+        return None
+    high_ns, expected_ns, low_ns = (
+        max(min(step_ns for step_ns, _ in of_ranks), *(alone_ns for _, alone_ns in of_ranks))
+        for of_ranks in zip(*paces, strict=True)
+    )
+    return low_ns, expected_ns, high_ns
+
+
+@remembered
+def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
+    """The estimate with what two runs of a program differ in, clocks and processes: low, expected and high, in ns."""
+    estimated, other = estimated_step_ns(trace), replay.ANOTHER_RUN
+    return estimated and (estimated[0] * other.low, estimated[1] * other.value, estimated[2] * other.high)

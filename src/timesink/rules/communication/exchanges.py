@@ -31,7 +31,7 @@ from timesink.measures.communication.collectives import (
 )
 from timesink.measures.communication.links import link_curve
 from timesink.measures.communication.pipelines import exposed_transfers
-from timesink.measures.communication.structures import Structure, sent_in_line, structures
+from timesink.measures.communication.structures import REPLICAS, Structure, sent_in_line, structures
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_step
 from timesink.measures.timeline import Device, device_timeline
@@ -75,6 +75,8 @@ def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
         "late": None if waited else "read all ranks together first: a late peer shows as communication",
     }
     how = structures(trace).get(key, Structure(""))
+    if how is REPLICAS:
+        return Row(key, figures, exposed, where=place, fix=fixes.ONE_PROCESS_PER_GPU, variant=how.name)
     if how.earlier is None:
         return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place, variant=how.name)
     every_ns, in_line_ns = (per_step_ns(trace, key, part) for part in (exposed, exposed & sent_in_line(trace, key)))
@@ -200,8 +202,12 @@ def _units(trace: Trace) -> Iterator[Row]:
             "unit_bytes": unit_bytes,
             "lost": of_step(trace, units.device, units.idle),
         }
-        where = Where(rank=units.device[0], device=units.device[1])
-        yield Row(units.device, figures, units.idle, change=fixes.BUCKETS.change(units.host, unit_bytes), where=where)
+        change, where = (
+            fixes.BUCKETS.change(units.host, unit_bytes),
+            Where(rank=units.device[0], device=units.device[1]),
+        )
+        variant = "sums" if units.sums else ""
+        yield Row(units.device, figures, units.idle, change=change, where=where, variant=variant)
 
 
 RULES: Final = (

@@ -32,6 +32,7 @@ from timesink.measures.communication.waits import CollectiveWaits, collective_wa
 from timesink.measures.ranks.job import ranks_of, step_ns
 from timesink.measures.ranks.lateness import (
     Lateness,
+    estimated_step_ns,
     even_gain,
     lateness,
     lateness_if_exact,
@@ -40,7 +41,6 @@ from timesink.measures.ranks.lateness import (
     may_hide,
     worth_of_rank,
 )
-from timesink.measures.ranks.paces import estimated_step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import Device, device_timeline

@@ -7,13 +7,7 @@ from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import (
-    Claim,
-    NotApplicable,
-    Quantity,
-    Undecided,
-    Where,
-)
+from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.links import Detour, SlowLink, beside_nvlink, links

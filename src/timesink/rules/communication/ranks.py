@@ -9,13 +9,7 @@ import numpy as np
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import (
-    Claim,
-    NotApplicable,
-    Quantity,
-    Undecided,
-    Where,
-)
+from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.depths import cut_stages_ns, depths, layer_ns, waiting_slowdown

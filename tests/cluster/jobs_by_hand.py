@@ -31,7 +31,7 @@ class Drift:
 
 def calls_frame(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
     """Rows of `Job.calls`; what a row leaves out is the plainest."""
-    plain = {"device": 0, "stream": 7, "kind": "allreduce", "labelled": True, "exposed_ns": 0, "holds": True,
+    plain = {"device": 0, "stream": 7, "kind": "allreduce", "labelled": True, "holds": True,
              "work_before_ns": 0}  # fmt: skip
     frame = pl.DataFrame([{**plain, **row} for row in rows], schema=SCHEMAS["calls"])
     return frame.sort(frame.columns, nulls_last=True)

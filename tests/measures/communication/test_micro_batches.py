@@ -63,7 +63,7 @@ def counted(of_rank: list[list[int]]) -> int | None:
                 }
                 calls.append({**dict.fromkeys(CALLS), **fields, "work_before_ns": work, "labelled": False})
             steps.append({"rank": rank, "device": rank, "step": step, "start_ns": begin, "end_ns": begin + 100_000,
-                          "compute_ns": 60_000, "host_ns": None, "host_busy_ns": None})  # fmt: skip
+                          "compute_ns": 60_000, "host_busy_ns": None})  # fmt: skip
     tables = {"calls": calls, "steps": steps}
     line = pipeline_of(Job(**{name: pl.DataFrame(tables.get(name, []), schema) for name, schema in SCHEMAS.items()}))
     assert line is not None

@@ -38,6 +38,9 @@ from timesink.model.arrays import Float64Array
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+from timesink.units import NS_PER_US
+from timesink.whatif import Case
+from timesink.whatif.unprofiled import recording_us
 
 _ROUNDING: Final = 1e-9  # of a stage: floats of 53 bits are exact to less
 _ITEMS: Final = 64  # of a replay; its second half is taken: by then the pipeline is full
@@ -186,8 +189,9 @@ def cut_stages_ns(trace: Trace, line: Pipeline, plan: Schedule, counts: Iterable
     stages = []
     for rank, stage_ns in zip(line.ranks, plan.stage_ns, strict=True):
         steps = job(trace).steps.filter(pl.col("rank") == rank)
+        recorded_ns = recording_us(trace.get, rank)[Case.EXPECTED.value] * NS_PER_US / max(steps.height, 1)
         busy_ns = steps["host_busy_ns"].min()  # of the quickest step: others may hide waits
-        host_ns = float(busy_ns) if isinstance(busy_ns, int) else 0.0
+        host_ns = max(0.0, busy_ns - recorded_ns) if isinstance(busy_ns, int) else 0.0
         stages.append(CutStage(stage_ns, host_ns, *_kernels(trace, rank, steps, plan.micro_batches)))
     return {count: tuple(stage.cut_ns(count / plan.micro_batches) for stage in stages) for count in counts}
 

@@ -52,7 +52,7 @@ MEMBERS = {
 }  # fmt: skip
 SPANS = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64,
-         "compute_ns": pl.Int64, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}  # fmt: skip
+         "compute_ns": pl.Int64, "host_busy_ns": pl.Int64, "recorded_ns": pl.Int64}  # fmt: skip
 # `holds`: no computation ran at the collective's last instant, and computation went on before the next collective was
 # over: the rank had waited for this one. Collectives that run on while a rank has nothing left to compute hold it only
 # at the last. `peer`: the rank that is sent to or received from. `work_before_ns`: computation since the collective
@@ -60,9 +60,9 @@ STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.
 CALLS = {
     "rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64,
     "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "peer": pl.Int32,
-    "bytes": pl.Int64, "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
+    "bytes": pl.Int64, "labelled": pl.Boolean, "holds": pl.Boolean, "work_before_ns": pl.Int64,
 }  # fmt: skip
-HOST_STEPS = {"rank": pl.Int32, "step": pl.Int32, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}
+HOST_STEPS = {"rank": pl.Int32, "step": pl.Int32, "host_busy_ns": pl.Int64, "recorded_ns": pl.Int64}
 SCHEMAS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "members": MEMBERS,
     "calls": CALLS,
@@ -77,8 +77,8 @@ class Job(Record, eq=False):
 
     `members`: one row per rank and GPU with its time budget (compute + exposed communication + exposed copy + idle =
     span) and what it copied directly to or from other GPUs. `calls`: its collectives (`CALLS`). `exposed`: intervals of
-    communication with no computation at the same time. `steps`: device windows of its steady steps, how long the host
-    took for each and how long of that it did not wait. `parity`: facts that ought to be equal on all ranks.
+    communication with no computation at the same time. `steps`: device windows of its steady steps, how long the
+    host did not wait in each, and what recording took of that at least. `parity`: facts to be equal on all ranks.
     """
 
     members: pl.DataFrame
@@ -328,10 +328,9 @@ def _add_groups(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """How much of each is exposed, and how much the GPU computed since the one before."""
+    """Whether each held its rank, and how much the GPU computed since the one before."""
     lines = device_timeline(trace)
-    nothing = pl.lit(0, pl.Int64)
-    parts = [calls.clear().with_columns(exposed_ns=nothing, holds=pl.lit(False), work_before_ns=nothing)]
+    parts = [calls.clear().with_columns(holds=pl.lit(False), work_before_ns=pl.lit(0, pl.Int64))]
     for (rank, device), own in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
         if (line := lines.by_device.get((rank, device))) is None:  # its GPU work was lost
@@ -340,7 +339,6 @@ def _add_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         before = np.concatenate(([line.span_start_ns], np.maximum.accumulate(end)[:-1]))
         parts.append(
             own.with_columns(
-                pl.Series("exposed_ns", exposed.covered_ns(start, end)),
                 pl.Series("holds", _holds(end, exposed, compute)),
                 pl.Series("work_before_ns", compute.covered_ns(np.minimum(before, start), start)),
             )
@@ -365,9 +363,9 @@ def _holds(end: Int64Array, exposed: Intervals, compute: Intervals) -> BoolArray
 
 
 def host_steps(trace: Trace) -> pl.DataFrame:
-    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread, and
-    no longer than in the usual step of the rank that is whole on its host, as one that runs ahead catches up on others,
-    less what torch.profiler took of it at least.
+    """rank, step, host_busy_ns, recorded_ns of every kept step. Busy: outside blocking calls of the step's own thread,
+    and no longer than in the usual step that is whole on the rank's host: one that runs ahead catches up on others.
+    Recorded: what torch.profiler took of it at least.
 
     A rank of which no call was recorded has no row: nothing says what its host did.
     """
@@ -382,13 +380,9 @@ def host_steps(trace: Trace) -> pl.DataFrame:
         first, last = slice_of(waits, ("rank", "process", "thread")[: len(key)], key)
         start, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
         busy_ns = end - start - Intervals.of(waits[first:last]).covered_ns(start, end)
-        recorded_ns = 0.0
-        if trace.get(HOST_OPS).height:
-            count = int((steps(trace).frame["rank"] == rank).sum())
-            recorded_ns = recording_us(trace.get, rank)[Case.CAUTIOUS.value] * NS_PER_US / count
-        usual_ns = max(int(np.quantile(busy_ns, 0.5, method="lower") - recorded_ns), 0)
-        times = own.select("rank", "step", "status").with_columns(
-            pl.Series("host_ns", end - start), pl.Series("host_busy_ns", np.minimum(busy_ns, usual_ns))
-        )
-        parts.append(times.filter(pl.col("status") == KEPT).drop("status"))
+        usual_ns = np.minimum(busy_ns, np.quantile(busy_ns, 0.5, method="lower"))
+        least_us = recording_us(trace.get, rank)[Case.CAUTIOUS.value] if trace.get(HOST_OPS).height else 0.0
+        recorded_ns = int(least_us * NS_PER_US / (steps(trace).frame["rank"] == rank).sum())
+        times = own.select("rank", "step", host_busy_ns=pl.Series(usual_ns), recorded_ns=pl.lit(recorded_ns, pl.Int64))
+        parts.append(times.filter(own["status"] == KEPT))
     return pl.concat(parts).sort("rank", "step").unique(["rank", "step"], keep="first", maintain_order=True)

@@ -207,13 +207,13 @@ def _find_holders(arrival: Int64Array, end: Int64Array, stream: Int64Array, inst
 
 
 def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
-    """rank, busy_ratio: the share of its steady steps in which a rank's host did not wait."""
-    length = pl.col("end_ns") - pl.col("start_ns")
+    """rank, busy_ratio: the share of its steady steps in which a rank's host did not wait, less recording."""
+    length, busy = pl.col("end_ns") - pl.col("start_ns"), (pl.col("host_busy_ns") - pl.col("recorded_ns")).clip(0)
     return (
         waits.job.steps.drop_nulls("host_busy_ns")
         .unique(["rank", "step"], keep="first", maintain_order=True)
         .group_by("rank")
-        .agg((pl.col("host_busy_ns").sum() / length.sum()).alias("busy_ratio"))
+        .agg((busy.sum() / length.sum()).alias("busy_ratio"))
         .sort("rank")
     )
 

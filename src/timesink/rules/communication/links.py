@@ -16,6 +16,7 @@ from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import Job, ranks_of, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.measures.steps.per_step import largest_per_step_ns
+from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 
@@ -105,11 +106,10 @@ def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
     return f" ({' and '.join(names)})" if names else ""
 
 
-def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
-    """Exposed communication of the ranks behind slow links, by (rank, device)."""
-    ranks = {rank for link in slow for rank in link.ranks}
-    exposed = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
-    return {(int(rank), int(device)): Intervals.of(frame) for (rank, device), frame in exposed.items() if rank in ranks}
+def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[Device, Intervals]:
+    """Exposed communication of the ranks behind slow links."""
+    ranks, lines = {rank for link in slow for rank in link.ranks}, device_timeline(trace).by_device
+    return {key: line.exposed_communication for key, line in lines.items() if key[0] in ranks}
 
 
 RULES: Final = (declare("slow-link", _compared, asks_limits=True),)

@@ -59,8 +59,8 @@ def waits_of(rows: list[tuple[int, ...]] = CALLS, **changed: Any) -> Any:
     calls = pl.DataFrame([one(row) for row in rows], schema=COLUMNS)
     steps = pl.DataFrame(
         {"rank": [0, 1, 1, 2], "device": [0] * 4, "step": [0, 0, 1, 0], "start_ns": [5_000, 0, 1_000, 0],
-         "end_ns": [6_000, 1_000, 2_000, 1_000], "host_busy_ns": [750, 100, 650, None], "recorded_ns": [50, 200, 50, None],
-         "compute_ns": [600, 100, 300, 400]},
+         "end_ns": [6_000, 1_000, 2_000, 1_000], "compute_ns": [600, 100, 300, 400],
+         "host_busy_ns": [750, 100, 650, None], "recorded_ns": [50, 200, 50, None]},
         schema_overrides={"rank": pl.Int32, "device": pl.Int32},
     )  # fmt: skip
     everything = {(rank, 0): Intervals.one(-(10**9), 10**9) for rank in range(3)}

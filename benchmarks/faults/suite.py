@@ -22,11 +22,13 @@ FOURTH_SEED = "timesink faults 4"
 FIFTH_SEED = "timesink faults 5"
 SEVENTH_SEED = "timesink faults 7"
 EIGHTH_SEED = "timesink faults 8"
-FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
+NINTH_SEED = "timesink faults 9"
+FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
     "fifth_evaluate", "sixth", "seventh_tune", "seventh_evaluate", "eighth_tune", "eighth_evaluate",
+    "ninth_tune", "ninth_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
@@ -34,9 +36,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`seventh_tune` and `seventh_evaluate`, `eighth_tune` and `eighth_evaluate`: the seventh and the eighth, split like the
-third."""
-Set = Literal[1, 2, 3, 4, 5, 6, 7, 8]
+`seventh_tune` and `seventh_evaluate`, and so on to the ninth: the seventh, eighth and ninth, split like the third."""
+Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -46,6 +47,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     5: (FIFTH_SEED, "fifth_tune", "fifth_evaluate"),
     7: (SEVENTH_SEED, "seventh_tune", "seventh_evaluate"),
     8: (EIGHTH_SEED, "eighth_tune", "eighth_evaluate"),
+    9: (NINTH_SEED, "ninth_tune", "ninth_evaluate"),
 }
 
 
@@ -155,10 +157,15 @@ def seventh(name: str, topic: str, bottleneck: str, environment: tuple[tuple[str
     return fifth(name, topic, bottleneck, environment=environment, recorded=3, part=7, gpus=4)
 
 
-def eighth(name: str, topic: str, bottleneck: str, compiles: bool = False) -> Fault:
-    """A program of the eighth set, on one GPU and without a mark."""
+def eighth(name: str, topic: str, bottleneck: str, compiles: bool = False, part: Set = 8) -> Fault:
+    """A program of the eighth set or the ninth, on one GPU and without a mark."""
     steps = ("medium",) if bottleneck == HEALTHY else ("high",)
-    return Fault(name, f"eighth.{topic}", bottleneck, steps, compiles=compiles, part=8, recorded=5)
+    return Fault(name, f"{FOLDERS[part]}.{topic}", bottleneck, steps, compiles=compiles, part=part, recorded=5)
+
+
+def ninth(name: str, topic: str, bottleneck: str, compiles: bool = False) -> Fault:
+    """A program of the ninth set."""
+    return eighth(name, topic, bottleneck, compiles, 9)
 
 
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
@@ -343,6 +350,26 @@ FAULTS: tuple[Fault, ...] = (
     eighth("weights_averaged_on_the_cpu", "vision", "device_to_host_copy"),
     eighth("adam_of_many_small_weights", "vision", "optimizer_unfused"),
     eighth("unpacked_in_time", "vision", HEALTHY),
+    ninth("biases_added_to_scores", "sequences", "attention_unfused"),
+    ninth("layers_checkpointed", "sequences", "activations_recomputed"),
+    ninth("activations_kept_on_the_cpu", "sequences", "device_to_host_copy"),
+    ninth("lengths_read_to_pack", "sequences", "host_sync"),
+    ninth("words_split_while_collated", "sequences", "input_pipeline"),
+    ninth("relations_in_turn", "sequences", "launch_bound"),
+    ninth("games_played_on_the_cpu", "sequences", "host_python"),
+    ninth("pages_unpacked_by_the_trainer", "sequences", "input_pipeline"),
+    ninth("wide_layers_trained", "sequences", HEALTHY),
+    ninth("passages_scored", "sequences", HEALTHY),
+    ninth("norms_of_channels_permuted", "pictures", "layout_conversion"),
+    ninth("patches_in_fp32", "pictures", "precision"),
+    ninth("waves_bent_by_hand", "pictures", "pointwise_unfused", compiles=True),
+    ninth("adapters_in_fp32", "pictures", "dtype_conversion"),
+    ninth("weights_fetched_per_layer", "pictures", "host_to_device_copy"),
+    ninth("averaged_by_a_function", "pictures", "parameters_one_by_one"),
+    ninth("rmsprop_one_by_one", "pictures", "optimizer_unfused"),
+    ninth("noise_removed_in_small_steps", "pictures", "launch_bound"),
+    ninth("stopped_to_print_shapes", "pictures", "graph_breaks", compiles=True),
+    ninth("sampled_as_a_graph", "pictures", HEALTHY),
 )
 
 

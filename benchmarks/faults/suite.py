@@ -368,7 +368,6 @@ FAULTS: tuple[Fault, ...] = (
     ninth("averaged_by_a_function", "pictures", "parameters_one_by_one"),
     ninth("rmsprop_one_by_one", "pictures", "optimizer_unfused"),
     ninth("noise_removed_in_small_steps", "pictures", "launch_bound"),
-    ninth("stopped_to_print_shapes", "pictures", "graph_breaks", compiles=True),
     ninth("sampled_as_a_graph", "pictures", HEALTHY),
 )
 

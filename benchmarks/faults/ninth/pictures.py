@@ -182,33 +182,6 @@ def noise_removed_in_small_steps(_: str, machine: Machine) -> Program:
     return Program(sample, machine.graphed(sample), tolerance=5e-2)
 
 
-def stopped_to_print_shapes(_: str, machine: Machine) -> Program:
-    """A compiled network leaves its graph after each block to look at a value; fixed, it does not look."""
-    width, rows = machine.size(512, 16), machine.size(512)
-    batch = machine.random(rows, width)
-    model = place(machine, lambda: nn.ModuleList(nn.Linear(width, width) for _ in range(8)))
-
-    def run(hidden: Tensor, look: bool) -> Tensor:
-        for layer in model:
-            hidden = F.gelu(layer(hidden)) * 1.5 + 0.5
-            if look:
-                torch._dynamo.graph_break()
-        return hidden.float().square().mean()
-
-    def answering(look: bool) -> Step:
-        compiled = torch.compile(run) if machine.cuda else run
-
-        @torch.no_grad()
-        def step() -> Tensor:
-            return compiled(batch, look)
-
-        return step
-
-    if not machine.cuda:
-        return Program(answering(False), answering(False), tolerance=5e-2)
-    return Program(answering(True), answering(False), tolerance=5e-2)
-
-
 def sampled_as_a_graph(_: str, machine: Machine) -> Program:
     """Nothing is planted: convolutions of a sampler, channels last, in bf16, as one CUDA graph."""
     size, width = machine.size(64, 8), machine.size(512, 8)

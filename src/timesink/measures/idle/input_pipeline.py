@@ -154,18 +154,35 @@ def _before_copies(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launching_calls(trace: Trace) -> pl.DataFrame:
-    """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory."""
+    """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory, and
+    is no answer to what was read."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
-    from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
-    brings = np.ones(calls.height, np.bool_)
-    brings[links.call[links.linked & ~from_host]] = False
-    recorded = np.flatnonzero(links.linked & ops["bytes"].is_not_null().to_numpy())
     row = np.flatnonzero(links.launching(calls.height)).astype(np.int32)
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
-    moved = summed(links.call[recorded].astype(np.int64), ops["bytes"].gather(recorded).to_numpy(), calls.height)[row]
-    return calls.select(*_THREAD, "start_ns")[row].with_columns(
-        pl.Series("brings", brings[row]), pl.Series("bytes", moved)
-    )
+    is_copy, known = (ops["kind"] == "copy").fill_null(False), ops["bytes"].fill_null(0).to_numpy()
+    sent, read = (links.linked & (is_copy & ops["copy_kind"].eq_missing(way)).to_numpy() for way in ("h2d", "d2h"))
+    brings = np.ones(calls.height, np.bool_)
+    brings[links.call[links.linked & ~sent]] = False
+    moved = {
+        name: summed(links.call[which].astype(np.int64), known[which], calls.height)[row]
+        for name, which in (("bytes", links.linked), ("read", read))
+    }
+    return _without_answers(calls.select(*_THREAD, "start_ns")[row].with_columns(brings=brings[row], **moved))
+
+
+def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
+    """Uploads of no more than their thread read since the one before bring nothing: what they hold may be made of what
+    was read, and then none of it can be prepared ahead::
+
+        brings  bytes  read
+        false   16384  16384  the actions that a network chose
+        true    16384  0      false: what a game in Python made of them
+    """
+    is_over = ~pl.col("brings") & pl.col("brings").shift(fill_value=False).over(_THREAD)
+    turn = calls.select(*_THREAD, "brings", "bytes", "read", turn=is_over.cum_sum().over(_THREAD))
+    sent = pl.col("bytes").filter("brings").sum().over(*_THREAD, "turn")
+    is_answer = turn.select((sent > 0) & (pl.col("read").sum().over(*_THREAD, "turn") >= sent)).to_series()
+    return calls.with_columns(pl.col("brings") & ~is_answer).drop("read")
 
 
 def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

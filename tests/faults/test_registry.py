@@ -138,3 +138,11 @@ def test_cases_are_chosen_by_name_severity_and_topic() -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(SystemExit, match="item_per_layer"):
         suite.cases("no_such_program")
+
+
+def test_the_ninth_set_runs_on_one_gpu_without_marks_and_half_of_it_is_set_aside() -> None:
+    ninth = [suite.find(case.fault) for case in suite.cases("ninth:")]
+    assert {(fault.gpus, fault.marked) for fault in ninth} == {(1, False)}
+    assert Counter((fault.split, fault.healthy) for fault in ninth) == {
+        ("ninth_tune", False): 8, ("ninth_tune", True): 2, ("ninth_evaluate", False): 8, ("ninth_evaluate", True): 1
+    }  # fmt: skip

@@ -5,6 +5,8 @@ Input that is prepared in steps that nothing marks but their kernels, by hand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from tests.strategies import traces
@@ -178,14 +180,17 @@ def test_the_wait_right_behind_a_pageable_copy_of_data_is_part_of_the_copy(
 KERNELS = ("gemm_a", "relu_b", "gemm_c", "softmax_d", "gemm_e", "loss_f", "gemm_g", "add_h")
 
 
-def program(prepares_us: int, bytes_: int, prefix: str = "at::native::") -> Trace:
-    """Six steps: the host works for so long, copies a batch, and launches eight kernels 20 us apart."""
+def program(
+    prepares_us: int, sends: Sequence[int | str], prefix: str = "at::native::", reads: Sequence[int | str] = ()
+) -> Trace:
+    """Six steps: the host works for so long, sends copies, launches eight kernels 20 us apart and reads; bytes each."""
     ops, calls, now = [], [], 0
+    rows: list[tuple[str, str, int | str]] = [("batch", "h2d", size) for size in sends]
+    rows += [(name, "", "") for name in KERNELS] + [("result", "d2h", size) for size in reads]
     for _ in range(6):
         now += prepares_us
-        for at, name in enumerate(("batch", *KERNELS)):
-            kind, copied, moved = ("kernel", "", "") if at else ("copy", "h2d", str(bytes_))
-            call = "cudaLaunchKernel" if at else "cudaMemcpyAsync"
+        for name, copied, moved in rows:
+            kind, call = ("copy", "cudaMemcpyAsync") if copied else ("kernel", "cudaLaunchKernel")
             times = f"{now + 10} | {now + 25}"
             ops.append(f"| k | {kind} | `{prefix}{name}` | {copied} | {moved} | {times} | {len(ops) + 1} |")
             calls.append(f"| c | {call} | {now} | {now + 5} | {len(ops)} |")
@@ -198,20 +203,41 @@ def program(prepares_us: int, bytes_: int, prefix: str = "at::native::") -> Trac
 
 
 @pytest.mark.parametrize(
-    ("prepares_us", "bytes_", "prefix", "stretches"),
+    ("prepares_us", "sends", "prefix", "stretches"),
     [
-        (2000, 65_536, "at::native::", 5),
-        (2000, 65_536, "", 0),  # nothing shows a framework, whose programs have an input
-        (2000, 4_096, "at::native::", 0),
-        (400, 65_536, "at::native::", 0),
+        (2000, [65_536], "at::native::", 5),
+        (2000, [65_536], "", 0),  # nothing shows a framework, whose programs have an input
+        (2000, [4_096], "at::native::", 0),
+        (400, [65_536], "at::native::", 0),
     ],
 )
 def test_without_marks_long_host_work_before_a_copy_of_more_than_a_value_prepares_input(
-    prepares_us: int, bytes_: int, prefix: str, stretches: int
+    prepares_us: int, sends: list[int], prefix: str, stretches: int
 ) -> None:
     """From the end of the last launch, 15 us before, to the copy; before the first copy none is known."""
-    trace = program(prepares_us, bytes_, prefix)
+    trace = program(prepares_us, sends, prefix)
     assert step_marks(trace).marker is StepMarker.KERNEL_PATTERN
     found = input_pipeline(trace)
     assert found.frame.height == stretches
     assert sum(rank.loading.total_ns for rank in found.by_rank.values()) == stretches * (prepares_us + 15) * 1_000
+
+
+@pytest.mark.parametrize(
+    ("sends", "reads", "stretches"),
+    [
+        ([65_536], [65_536], 0),  # as much comes back as was read
+        ([16_384], [16_384, 2_048], 0),  # a game in Python: states and actions
+        ([8_192], [50_000_000], 0),  # scores, of which the CPU samples
+        ([40_000, 24_000], [65_536], 0),  # two answers to one result
+        ([65_536], [30_000, 30_000, 30_000], 0),
+        ([65_536], [4], 5),  # a loss was read
+        ([65_536, 65_536], [65_536], 5),  # more than what was read
+        ([65_536], [""], 5),  # nothing tells how much was read
+    ],
+)
+def test_what_may_be_made_of_results_that_were_read_is_no_input_that_can_be_prepared_ahead(
+    sends: list[int], reads: list[int | str], stretches: int
+) -> None:
+    trace = program(2000, sends, reads=reads)
+    assert step_marks(trace).marker is StepMarker.KERNEL_PATTERN
+    assert input_pipeline(trace).frame.height == stretches

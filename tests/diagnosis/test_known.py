@@ -7,6 +7,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.gate.words import IDIOM
 from tests.profiles import ABSENT, PROFILES
@@ -22,6 +23,7 @@ from timesink.knowledge.vendors import vendor_of_product as of_product
 from timesink.measures.timeline.known import known, program_kind
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.readers import read
+from timesink.records import replace
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 
@@ -206,6 +208,18 @@ def called(count: int, name: str = "cudaLaunchKernel", every_us: float = 100) ->
 def test_what_is_visibly_lost_is_a_doubt(tmp_path: Path, events: list[dict[str, Any]], doubt: str | None) -> None:
     found = known(read(written(tmp_path, OPERATORS + events, "NVIDIA A100-SXM4-80GB"), cache=False)).doubts
     assert [doubt in one.why for one in found[:1]] == [True] if doubt else found == ()
+
+
+@pytest.mark.parametrize(
+    ("graphs", "remedy"), [(5, "timesink capture nsys --cuda-graphs node -- python train.py"), (4, "record ten steps")]
+)
+def test_little_but_whole_graphs_asks_for_their_nodes(tmp_path: Path, graphs: int, remedy: str) -> None:
+    """Five records, of which so many are whole CUDA graphs."""
+    trace = read(written(tmp_path, OPERATORS + called(5) + kernels(5), "NVIDIA A100-SXM4-80GB"), cache=False)
+    ops = trace[DEVICE_OPS]
+    kind = pl.Series("kind", ["graph"] * graphs + ["kernel"] * (5 - graphs)).cast(ops.schema["kind"])
+    found = known(replace(trace, tables={**trace.tables, DEVICE_OPS: ops.with_columns(kind)})).doubts
+    assert next(one.to_decide for one in found if "holds only" in one.why).startswith(remedy)
 
 
 def test_rules_over_an_empty_device_are_never_clear(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A finding stands where that time passes a share of the step. `waiting_row` serve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -171,6 +172,8 @@ def _prepared(trace: Trace) -> Rows:
         change = fixes.LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
         figures = {"what": what, "preparing_ns": preparing_ns, "preparing_ms": preparing_ns / NS_PER_MS}
         whole = "each step" if period_name(trace) == "step" else "the recorded window"
+        if (workers := math.ceil(preparing_ns / max(blamed.step_ns - blamed.per_step_ns, 1.0))) > 1:
+            whole += f": at least {workers} workers to keep up"
         rows.append(waiting_row(blamed, fixes.LOADER_WORKERS, change, whole=whole, **figures))
     return rows
 

@@ -157,17 +157,20 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory, and
     is no answer to what was read."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
+    linked, call = links.linked, links.call.astype(np.int64)
     row = np.flatnonzero(links.launching(calls.height)).astype(np.int32)
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
     is_copy, known = (ops["kind"] == "copy").fill_null(False), ops["bytes"].fill_null(0).to_numpy()
-    sent, read = (links.linked & (is_copy & ops["copy_kind"].eq_missing(way)).to_numpy() for way in ("h2d", "d2h"))
+    sent = linked & (is_copy & ops["copy_kind"].eq_missing("h2d")).to_numpy()
+    read = linked & (is_copy & ops["copy_kind"].eq_missing("d2h")).to_numpy()
     brings = np.ones(calls.height, np.bool_)
-    brings[links.call[links.linked & ~sent]] = False
-    moved = {
-        name: summed(links.call[which].astype(np.int64), known[which], calls.height)[row]
-        for name, which in (("bytes", links.linked), ("read", read))
-    }
-    return _without_answers(calls.select(*_THREAD, "start_ns")[row].with_columns(brings=brings[row], **moved))
+    brings[call[linked & ~sent]] = False
+    launched = calls.select(*_THREAD, "start_ns")[row].with_columns(
+        brings=brings[row],
+        bytes=summed(call[linked], known[linked], calls.height)[row],
+        read=summed(call[read], known[read], calls.height)[row],
+    )
+    return _without_answers(launched) if read.any() else launched
 
 
 def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
@@ -179,10 +182,9 @@ def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
         true    16384  0      false: what a game in Python made of them
     """
     is_over = ~pl.col("brings") & pl.col("brings").shift(fill_value=False).over(_THREAD)
-    turn = calls.select(*_THREAD, "brings", "bytes", "read", turn=is_over.cum_sum().over(_THREAD))
-    sent = pl.col("bytes").filter("brings").sum().over(*_THREAD, "turn")
-    is_answer = turn.select((sent > 0) & (pl.col("read").sum().over(*_THREAD, "turn") >= sent)).to_series()
-    return calls.with_columns(pl.col("brings") & ~is_answer).drop("read")
+    turns = calls.with_columns(turn=is_over.cum_sum().over(_THREAD), sent=pl.col("bytes") * pl.col("brings"))
+    sent, read = pl.col("sent").sum().over(*_THREAD, "turn"), pl.col("read").sum().over(*_THREAD, "turn")
+    return turns.with_columns(pl.col("brings") & ((read < sent) | (sent == 0)))
 
 
 def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -22,6 +22,7 @@ import timesink
 from timesink import Trace
 from timesink.diagnosis.engine import diagnose as diagnose_plain
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.mcp.captures import Captures
 from timesink.model.tables import DEVICE_OPS
 from timesink.render.schemas import schema, schemas_of
 from timesink.verify.outcomes import Outcome
@@ -156,13 +157,15 @@ def test_what_the_capture_noted_comes_along(tmp_path: Path) -> None:
     manifest = {
         "timesink_manifest": 1,
         "files": [{"file": "rank0.json.gz"}],
-        "ranks": [{"rank": 0, "unprofiled": {"step_ms": 5.0}}],
+        "ranks": [{"rank": 0, "unprofiled": {"step_ms": 5.0}, "settings": {"threads": "16"}}],
         "facts": {"resolution": "512"},
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    for given in (tmp_path, tmp_path / "rank0.json.gz"):
-        trace = timesink.read(given, cache=False)
+    path = tmp_path / "rank0.json.gz"
+    served = Captures([tmp_path]).open(str(path)).trace
+    for trace in (timesink.read(tmp_path, cache=False), timesink.read(path, cache=False), served):
         assert (trace.unprofiled_step_ns, trace.facts) == (5e6, {"resolution": "512"})
+        assert trace.settings == {"threads": "16"}
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

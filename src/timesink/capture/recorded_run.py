@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from timesink.untrusted.plain_json import document
 
@@ -21,6 +21,11 @@ LONGEST_VALUE: Final = 80
 _LONGEST_NAME: Final = 40
 _AT_WORK: Final = 0.4  # of a GPU's power: an H100 draws 17 % of it while it does nothing
 _MOST_STEPS: Final = 1_000_000
+_NS_PER_MS: Final = 1_000_000
+
+
+Told = TypeVar("Told", bound=Any)
+"""A `model.Trace`, of which this knows no more than how it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,15 @@ class RecordedRun:
     steps_ms: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+
+    def told_to(self, trace: Told) -> Told:
+        """The trace of that run, which knows all of it from now on."""
+        trace = trace.with_facts(self.facts) if self.facts else trace
+        trace = trace.with_settings(self.settings) if self.settings else trace
+        if self.step_ms:
+            steps_ns = tuple(ms * _NS_PER_MS for ms in self.steps_ms)
+            trace = trace.with_unprofiled_step(self.step_ms * _NS_PER_MS, steps_ns)
+        return trace
 
 
 def recorded_run(paths: Iterable[Path]) -> RecordedRun:

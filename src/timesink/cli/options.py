@@ -194,21 +194,15 @@ def of_run(
 
     Each is as given, else as its capture has it, else unknown; a step of 0 ms is not known, whatever was measured.
     """
-    from timesink.units import NS_PER_MS
-
     run = recorded_run(paths)
+    if given_ms is not None:
+        run = replace(run, step_ms=given_ms or None, steps_ms=())
+    trace = run.told_to(trace)
     if times := link_times(paths):
         from timesink.model.trace import LinkTime
 
         trace = trace.with_link_times(tuple(LinkTime(*time) for time in times))
-    if known := {**run.facts, **(facts or {})}:
-        trace = trace.with_facts(known)
-    if run.settings:
-        trace = trace.with_settings(run.settings)
-    if given_ms is not None:
-        return trace.with_unprofiled_step(given_ms * NS_PER_MS) if given_ms else trace
-    steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
-    return trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns) if run.step_ms else trace
+    return trace.with_facts(facts) if facts else trace
 
 
 class PageOutput(Record, kw_only=True):

@@ -257,16 +257,8 @@ def tensor_rates(capability: tuple[int, int] | None, precision: Precision) -> li
 PER_OPCODE: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 
 # M, N and K are written without a sign between them.
-_RUN_TOGETHER: Final = {
-    "884": (8, 8, 4),
-    "1684": (16, 8, 4),
-    "1688": (16, 8, 8),
-    "16816": (16, 8, 16),
-    "16832": (16, 8, 32),
-    "8816": (8, 8, 16),
-    "8832": (8, 8, 32),
-    "16864": (16, 8, 64),
-}
+_SHAPES: Final = ("8x8x4", "16x8x4", "16x8x8", "16x8x16", "16x8x32", "8x8x16", "8x8x32", "16x8x64")
+_RUN_TOGETHER: Final = {shape.replace("x", ""): shape for shape in _SHAPES}
 _HALVES: Final = {"TF32": Precision.TF32, "BF16": Precision.BF16}
 # Of the other letters the format, and the operands that an opcode with a shape must name for it (int4 is an IMMA too).
 _FORMATS: Final = {
@@ -308,9 +300,8 @@ def tensor_instruction(opcode: str) -> TensorInstruction | None:
 
 
 def _shape(word: str) -> tuple[int, int, int] | None:
-    if found := _FILE.BY_X.fullmatch(word):
-        return int(found[1]), int(found[2]), int(found[3])
-    return _RUN_TOGETHER.get(word)
+    found = _FILE.BY_X.fullmatch(_RUN_TOGETHER.get(word, word))
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 def _precision(kind: str, words: list[str], *, is_shaped: bool) -> Precision | None:

@@ -21,7 +21,6 @@ from timesink.errors import UsageError
 from timesink.mcp import MARK, fitted, named, paged, rounded, sentence
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
-from timesink.units import NS_PER_MS
 from timesink.untrusted.spending import allow_for
 from timesink.untrusted.unpack import plain_files, refuse_special
 from timesink.untrusted.whole_file import whole_file, write_whole
@@ -114,10 +113,7 @@ def _diagnosed(handle: str, files: tuple[Path, ...], trace: Trace | None, run: R
     from timesink.diagnosis.engine import diagnose
     from timesink.readers import read
 
-    trace = (read(files) if trace is None else trace).with_facts(run.facts)
-    if run.step_ms is not None:
-        steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
-        trace = trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns)
+    trace = run.told_to(read(files) if trace is None else trace)
     return OpenCapture(handle, files, trace, diagnose(trace), run.step_ms)
 
 

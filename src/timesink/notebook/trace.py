@@ -279,12 +279,7 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     trace = read_files(
         paths, rank=rank, ranks=ranks, linked_only=linked_only, cache=cache, limits=limits, window=window, watch=watch
     )
-    run = recorded_run(paths)
-    trace = trace.with_facts(run.facts) if run.facts else trace
-    if run.step_ms:
-        steps_ns = tuple(step_ms * NS_PER_MS for step_ms in run.steps_ms)
-        trace = trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns)
-    return _answering(trace)
+    return _answering(recorded_run(paths).told_to(trace))
 
 
 def compare(before: Capture, after: Capture) -> GateResult:

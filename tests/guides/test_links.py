@@ -18,7 +18,7 @@ from timesink.capture.tools import Tool
 from timesink.cli.app import run
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Found
-from timesink.measures.counters.sampled import counter_means, sampled
+from timesink.measures.counters.sampled import sampled
 from timesink.model.intervals import Intervals
 from timesink.readers import read
 
@@ -68,22 +68,6 @@ LINKS = """
 | k | ncclDevKernel_AllReduce_Sum_f16_RING_LL | kernel | 0 | 1000 |
 
 """
-PARTS = {"Requests User": 30.0, "Requests Protocol": 6.0, "Responses User": 2.0, "Responses Protocol": 1.0}
-
-
-def test_parts_of_what_goes_over_nvlink_are_added_up() -> None:
-    """Payload and protocol of requests and of answers are on the links together: 39 %."""
-    samples = [
-        f"| {way}{part}{at} | NVLink {way} {part} Data [Throughput %] | {at} | {value * scale} |"
-        for way, scale in (("TX", 1.0), ("RX", 0.5))
-        for part, value in PARTS.items()
-        for at in range(50, 1000, 50)
-    ]
-    text = LINKS + "\n".join(["| gpu_metrics | name | time_us | value |", *samples])
-    (mean,) = (one for one in counter_means(trace_of(text)) if one.part == "kernels")
-    assert {part.what: part.share for part in mean.shares} == pytest.approx(
-        {"NVLink received": 0.195, "NVLink sent": 0.39}
-    )
 
 
 def test_kernels_without_shapes_are_told_apart_by_sampled_counters(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import lzma
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 from tests.tables import trace_of
@@ -48,37 +47,6 @@ def test_a_mean_is_of_the_samples_that_end_inside() -> None:
     assert found == {"SMs active": (1.0, 100), "tensor cores active": (0.0, 100), "DRAM read": (0.8, 100)}
     later = {mean.what: mean.share for mean in sampled(metered(), (0, 0), Intervals.one(2_000_000, 10_000_000))}
     assert later == {"SMs active": 0.75, "tensor cores active": 0.5, "DRAM read": 0.1}
-
-
-def test_operators_have_the_means_of_their_kernels() -> None:
-    """By the samples alone: of `aten::mm` whose two kernels run from 2 to 6 ms and from 6 to 10 ms, of `aten::to`, and
-    not of what is too short to be sampled ten times."""
-    tables = """
-        | device_ops | name | start_us | end_us | correlation |
-        | k | cast | 0 | 1900 | 1 |
-        | k | tiny | 1900 | 2000 | 2 |
-        | k | gemm | 2000 | 6000 | 3 |
-        | k | gemm | 6000 | 10000 | 4 |
-
-        | api_calls | name | correlation | start_us | end_us |
-        | c | cudaLaunchKernel | 1 | -90 | -89 |
-        | c | cudaLaunchKernel | 2 | -80 | -79 |
-        | c | cudaLaunchKernel | 3 | -70 | -69 |
-        | c | cudaLaunchKernel | 4 | -60 | -59 |
-
-        | host_ops | name | start_us | end_us |
-        | h | aten::to | -95 | -85 |
-        | h | aten::neg | -84 | -76 |
-        | h | aten::mm | -74 | -66 |
-        | h | aten::mm | -64 | -56 |
-
-        """
-    samples = "\n".join(
-        f"| s | SMs Active [Throughput %] | {at} | {100 if at <= 2000 else 75} |" for at in range(20, 10_001, 20)
-    )
-    trace = trace_of(f"{dedent(tables)}| gpu_metrics | name | time_us | value |\n{samples}")
-    found = [(one.name, one.time_ns, one.shares[0].share) for one in counter_means(trace) if one.part == "operator"]
-    assert found == [("aten::mm", 8_000_000, 0.75), ("aten::to", 1_900_000, 1.0)]
 
 
 def test_few_samples_and_other_devices_say_nothing() -> None:

@@ -14,6 +14,7 @@ import polars as pl
 
 from timesink.diagnosis.pricing import (
     at_most,
+    beyond_error,
     claimed_ms_per_step,
     expected_pricer,
     in_order,
@@ -107,10 +108,12 @@ class Joint:
         return any(abs(self.likely_ms({name})) >= WORTH.default * self.step_ms for name in others)
 
     def alone(self, name: str, least_ms: float) -> Quantity | None:
-        """What one change wins; of one that wins or costs less than so much the value alone. None as in `gain`."""
+        """What one change wins, a bound where its finding has one; of one that wins or costs less than so much the
+        value alone. None as in `gain`."""
         if self.pricer.unreplayable is None and abs(likely_ms := self.likely_ms({name})) < least_ms:
             return Quantity(likely_ms, "ms")
-        return self.gain({name})
+        gain, is_replayed = self.gain({name}), not self._as_one(self.parts({name}))[1]
+        return beyond_error(gain, self.step_ms) if gain is not None and is_replayed else gain
 
     def effective(self, chosen: Iterable[str]) -> Chosen:
         """The changes without those that others of them make as well."""

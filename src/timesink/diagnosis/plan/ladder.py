@@ -154,7 +154,7 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
             break
         chosen.append(found)
         rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))
-        won, singles[found] = gains[found], joint.gain({found}) or NOTHING
+        won, singles[found] = gains[found], joint.alone(found, 0.0) or NOTHING
     left = {name: _marginal(gain, won, joint.step_ms) for name, gain in gains.items() if gain.value > won.value}
     every = _compatible(joint, [*chosen, *rest])
     most = joint.gain(every)

@@ -208,10 +208,7 @@ def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels
     Products of the role `product_wide` are in fp32, where no fused kernel is fast.
     """
     change = shorten(
-        kernels,
-        product=fixes.ATTENTION_PRODUCTS,
-        between=fixes.ATTENTION_BETWEEN,
-        product_wide=fixes.ATTENTION_WIDE,
+        kernels, product=fixes.ATTENTION_PRODUCTS, between=fixes.ATTENTION_BETWEEN, product_wide=fixes.ATTENTION_WIDE
     )
     return replace(change, launches_saved=fixes.ATTENTION_LAUNCHES) if launches else change
 

@@ -23,17 +23,8 @@ from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures import compile as graphs
 from timesink.measures.compile import BrokenGraphs
-from timesink.measures.kernels import (
-    attainable,
-    conversions,
-    fusion,
-    one_stream,
-    precision,
-    shapes,
-)
-from timesink.measures.kernels import (
-    small_grids as grids,
-)
+from timesink.measures.kernels import attainable, conversions, fusion, one_stream, precision, shapes
+from timesink.measures.kernels import small_grids as grids
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
 from timesink.whatif import EVERYTHING, Change, Range, Selection, Target
@@ -214,9 +205,7 @@ EDITS: Final = (
         change=ScaleHost,
     ),
     Fix(
-        "drop",
-        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"),
-        change=DropOperator,
+        "drop", verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"), change=DropOperator
     ),
 )
 """What the what-if engine can do to any part of a program: no fix by itself."""

@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 
 from timesink.knowledge import gpus, table_rows
-from timesink.measures.counters import (
-    KernelCounters,
-    Occupancy,
-    Stalls,
-    kernel_counters,
-    occupancy_of,
-    stalls_of,
-)
+from timesink.measures.counters import KernelCounters, Occupancy, Stalls, kernel_counters, occupancy_of, stalls_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes

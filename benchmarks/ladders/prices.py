@@ -111,7 +111,8 @@ def price(out: Path, name: str, bench_s: float) -> None:
     from timesink.diagnosis.plan.ladder import changes_offered
     from timesink.fixes.measured import MeasuredPrices
     from timesink.measures.steps import steps
-    from timesink.trials.prices import kept_prices, measured_prices
+    from timesink.trials.prices import measured_prices
+    from timesink.trials.shares import kept_prices
 
     found = json.loads((out / f"{name}.measure0.json").read_text())
     base_ms = statistics.median(found["base"]["blocks_ms"])
@@ -121,7 +122,7 @@ def price(out: Path, name: str, bench_s: float) -> None:
     diagnosis, began = timesink.diagnose(trace), time.monotonic()
     measured = measured_prices(trace, out / "answers", bench_s)
     took_s = time.monotonic() - began
-    by_kind = (MeasuredPrices(), kept_prices(trace, out / "machine") or MeasuredPrices(), measured)
+    by_kind = (MeasuredPrices(), kept_prices(trace, diagnosis, out / "machine") or MeasuredPrices(), measured)
     rows: list[dict[str, Any]] = []
     for change in suite.find(name).changes:
         blocks = found[change].get("blocks_ms") if found[change].get("receipts_equal") else None

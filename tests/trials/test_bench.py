@@ -76,4 +76,4 @@ def test_on_another_processor_nothing_is_taken_but_what_its_calls_cost(tmp_path:
     found = prices_on(asked, Bench(sys.executable, "2", "", ""), tmp_path / "kept", 90.0)
     assert "cast" in found.calls and not found.refused
     answers = json.loads(next((tmp_path / "kept").iterdir()).read_text())["answers"]
-    assert {"recorded", "tf32", "bf16"} <= set(answers[identity(asked.questions()[0])])
+    assert {"recorded", "tf32", "bf16"} <= set(answers[identity(asked.questions[0])])

@@ -17,21 +17,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timesink
+from timesink import notebook
 from timesink.cli.app import run
 from timesink.diagnosis.plan import Joint
 from timesink.diagnosis.plan.ladder import changes_offered, plan
 from timesink.fixes.measured import FALLBACKS, MeasuredKernels, MeasuredPrices
 from timesink.knowledge.assumptions import ALL, fixes
+from timesink.mcp.captures import OpenCapture
+from timesink.mcp.figures import plan_document
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.trials import prices as prices_of
 from timesink.trials.asked import MACHINE, PRODUCTS, BenchQuestions, identity
 from timesink.trials.attention import copies_around, is_square_mask, written_out
-from timesink.trials.grid import by_grid
+from timesink.trials.grid import by_grid, calls_of, figures_of
 from timesink.trials.machine import Bench, MachineFile
-from timesink.trials.prices import kept_prices, measured_prices, prices_on
-from timesink.trials.shares import calls_of, figures_of, prices
+from timesink.trials.prices import measured_prices, prices_on
+from timesink.trials.shares import kept_prices, prices
+from timesink.views.report import report_of
 from timesink.whatif import Case, Range
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 
@@ -85,7 +89,7 @@ def offered(trace: Trace, measured: MeasuredPrices | None = None) -> Joint:
 
 
 def answered(asked: BenchQuestions, told: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {identity(question): told(question) for question in asked.questions()}
+    return {identity(question): told(question) for question in asked.questions}
 
 
 def times(recorded: float = 200.0, tf32: float = 60.0, bf16: float = 40.0, cold: float = 1.0) -> dict[str, Any]:
@@ -96,15 +100,15 @@ def times(recorded: float = 200.0, tf32: float = 60.0, bf16: float = 40.0, cold:
 
 
 def test_a_product_is_asked_for_once_in_every_form_that_a_change_gives_it(tmp_path: Path) -> None:
-    (question,) = BenchQuestions(offered(read(tmp_path))).questions()
+    (question,) = BenchQuestions(offered(read(tmp_path))).questions
     assert question["name"] == "aten::mm" and question["shapes"] == SHAPES["aten::mm"]
     assert {"bf16", "tf32"} <= set(question["forms"]) and not question["tf32"]
-    again = BenchQuestions(offered(read(tmp_path))).questions()
+    again = BenchQuestions(offered(read(tmp_path))).questions
     assert identity(again[0]) == identity(question)
 
 
 def test_an_operator_that_does_more_than_compute_is_not_asked_for(tmp_path: Path) -> None:
-    assert BenchQuestions(offered(read(tmp_path, op="aten::from_file"))).questions() == []
+    assert BenchQuestions(offered(read(tmp_path, op="aten::from_file"))).questions == []
 
 
 def test_what_autocast_computes_in_fp32_from_16_bits_takes_a_cast_more(tmp_path: Path) -> None:
@@ -262,7 +266,7 @@ def test_what_casts_and_regions_take_is_told_in_microseconds_of_the_host() -> No
 
 def test_the_optimizer_of_the_demo_is_asked_for_by_its_tensors() -> None:
     asked = BenchQuestions(offered(timesink.read(DEMO)))
-    (question,) = asked.questions()
+    (question,) = asked.questions
     assert question["kind"] == "optimizer" and question["name"] == "AdamW" and len(question["sizes"]) > 10
     own = asked.altered["fused_optimizer"].tolist()
     traced_us = sum(asked.lengths[row] for row in own) / asked.step_count / 1000
@@ -379,22 +383,46 @@ def test_between_and_beyond_the_sizes_of_the_grid_operations_take_what_they_do_o
     assert found["bf16"][0] == pytest.approx(2e-9 * rows * columns * inner * 2.5)
 
 
-def test_a_machines_file_prices_a_plan_without_running_anything(tmp_path: Path) -> None:
-    trace, folder = read(tmp_path), tmp_path / "kept"
-    assert kept_prices(trace, folder) is None
+def keep(folder: Path | None, gpu: str = H100) -> None:
+    """A machine's file by which these products take half as long as TF32."""
     product_us = 2e-9 * 512 * 256 * 256
     known = {identity(MACHINE): {"dram_bandwidth": 2e6, "graph_20": [20, 24, 30], "graph_220": [100, 124, 200]}}
     known |= {identity(PRODUCTS): grid(fp32=200.0 / product_us, tf32=100.0 / product_us)}
-    bench = Bench("/nowhere/python", "2.11", H100, "580")
+    bench = Bench("/nowhere/python", "2.11", gpu, "580")
     MachineFile.of(bench, folder).add(known, bench)
-    found = kept_prices(trace, folder)
+
+
+def test_a_machines_file_prices_a_plan_without_running_anything(tmp_path: Path) -> None:
+    trace, folder = read(tmp_path), tmp_path / "kept"
+    assert kept_prices(trace, folder=folder) is None
+    keep(folder)
+    found = kept_prices(trace, folder=folder)
     assert found is not None and found.figures["fixes.graph_kernel_us"][1] == pytest.approx(0.5)
     assert {form.origin for form in found.forms} == {"measured for this GPU"}
     gain = offered(trace, found).gain({"tf32"})
     assert gain is not None and gain.value == pytest.approx(0.6, abs=0.03)
-    other = Bench("/nowhere/python", "2.11", "NVIDIA L4", "580")
-    MachineFile.of(other, tmp_path / "other").add(known, other)
-    assert kept_prices(trace, tmp_path / "other") is None
+    keep(tmp_path / "other", "NVIDIA L4")
+    assert kept_prices(trace, folder=tmp_path / "other") is None
+
+
+def test_every_door_uses_the_machines_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    trace, measured = read(tmp_path), "measured for this GPU"
+
+    def said() -> list[bool]:
+        diagnosis = timesink.diagnose(trace)
+        server = plan_document(OpenCapture("cap_0", (), trace, diagnosis))["rungs"]
+        report = next(one.page for one in report_of(trace, diagnosis).sections if one.key == "plan")
+        assert run(["plan", str(tmp_path / "trace.json"), "--no-cache"]) == 0
+        pages = report, notebook.plan(tmp_path / "trace.json")
+        rows = (str([sheet.rows for sheet in page.sheets]) for page in pages)
+        return [measured in text for text in (capsys.readouterr().out, str(server), *rows)]
+
+    assert said() == [False] * 4
+    keep(None)
+    assert said() == [True] * 4
 
 
 def test_the_machine_is_measured_by_its_own_command(

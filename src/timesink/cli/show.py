@@ -303,8 +303,8 @@ def plan(
         if named:
             page = what_if_page(trace, named)
         else:
-            from timesink.trials.prices import kept_prices, measured_prices
+            from timesink.trials.prices import measured_prices
 
-            page = plan_page(trace, measured=measured_prices(trace) if measure else kept_prices(trace))
+            page = plan_page(trace, measured=measured_prices(trace) if measure else None)
     target.show(page)
     return 0

@@ -175,6 +175,7 @@ def plan_document(capture: OpenCapture) -> dict[str, Any]:
             "then_ms": quantity(rung.after),
             "effort": rung.fix.effort.value,
             "findings": list(rung.findings),
+            "price": "assumed" if made.measured is None else made.measured.origin(rung.id),
             "needs": list(rung.needs),
             "excludes": list(rung.fix.excludes),
             "costs": rung.fix.costs or None,

@@ -27,7 +27,8 @@ from timesink.measures.steps import steps
 from timesink.measures.timeline import of_device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
-from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.trials.attention import RowsOfPass, Sizes, copies_around, is_square_mask, json_list, written_out
 from timesink.whatif import Change
 from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
@@ -53,6 +54,7 @@ _SCALED: Final = ("aten::mul_", "aten::div_", "aten::lerp_")
 _MASKS: Final = frozenset({"aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::add_"})
 _OPTIMIZERS: Final = frozenset({"Adam", "AdamW", "SGD"})
 _MOST_QUESTIONS: Final = 160
+_SHAPES: Final = ", so only calls of the CPU were measured: `timesink capture torch` records shapes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +188,18 @@ class BenchQuestions:
                 found[row["sign"]] = AskedOperator(float(row["length"]), {**question, "tf32": row["math"] == "tf32"})
         return found
 
+    @cached_property
+    def unasked(self) -> str:
+        """Why nothing is asked of the trace's kernels, if so."""
+        if not self.trace.get(HOST_OPS).height:
+            return f"the trace records no operators of PyTorch{_SHAPES}"
+        return "" if self.are_recorded else f"the trace records no shapes of operators{_SHAPES}"
+
+    @cached_property
     def questions(self) -> list[Question]:
-        """All of them, those first whose kernels took most."""
+        """All of them, those first whose kernels took most; none where the trace records no shapes."""
+        if self.unasked:
+            return []
         asked = [(one.ns, one.question) for one in self.operators.values()]
         asked += [*self.attention_asked(), *self.optimizer_asked()]
         asked += [(ns, question) for ns, question, _ in self.lists.values()]
@@ -307,6 +319,11 @@ class BenchQuestions:
                 question["scalar"] = name in _SCALED
                 found[name] = float(part["length"].sum()), question, part["row"].to_list()
         return found
+
+
+def gpus(trace: Trace) -> list[str]:
+    """The names of the GPUs that a trace is of."""
+    return trace.get(DEVICES).select("name").to_series().drop_nulls().unique().to_list()
 
 
 def identity(question: Mapping[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Products that were not run by themselves: what those of their sizes take on the grid of the machine's file."""
+"""What the machine's file says of any program: products that were not run by themselves, by what those of their sizes
+take on its grid; calls of the host; figures in place of assumptions."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
+from timesink.knowledge.assumptions import ALL, Assumption
 from timesink.trials.asked import Question, identity
+from timesink.whatif import Range
 
 Answer = Mapping[str, Any]
 _KINDS: Final = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
@@ -81,3 +84,51 @@ def _cell(logs: Sequence[float], size: float) -> tuple[int, float]:
     """The place of the grid below a size, and how far on the way to the next it is."""
     low = max((at for at in range(len(logs) - 1) if logs[at] <= size), default=0)
     return low, max((size - logs[low]) / (logs[low + 1] - logs[low]), 0.0)
+
+
+_CASTS: Final = {"inferred": 4.5, "trained": 12.0}
+"""Casts that `fixes.replays.autocast` counts in a layer of the probe: 2.25 for each of two products, or 2 for six."""
+_CONVOLVED: Final = {"inferred": 1.5, "trained": 4.5}
+"""The same in a layer of its convolutions: 1.5 for each of one product, or of three."""
+_SAVED: Final = {"inferred": 0.1, "trained": 0.12}
+"""Of a layer's time what a replay takes off for launches that compiling it leaves away: half of one of five, or of four
+of seventeen."""
+_SURE_CALLS: Final = (1.4, 1.0, 0.7)
+
+
+def calls_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, Range]:
+    """Microseconds of this host for a cast under autocast, for one around a convolution, and to enter a compiled
+    region: as a change wins least, as expected, as it wins most."""
+    kind, found = "trained" if is_trained else "inferred", dict[str, float]()
+    for name, key, counted in (("cast", f"{kind}_cast", _CASTS), ("convolution", f"{kind}_convolved_cast", _CONVOLVED)):
+        if f"{key} more" in machine:
+            found[name] = machine[f"{key} more"][1] / machine["blocks"] / counted[kind]
+    if f"{kind}_compiled more" in regions:
+        more, whole = regions[f"{kind}_compiled more"][1], regions[kind][1]
+        found["region"] = (more + _SAVED[kind] * whole) / regions["blocks"]
+    return {name: Range(*(times * max(us, 0.0) for times in _SURE_CALLS)) for name, us in found.items()}
+
+
+def figures_of(machine: Answer) -> dict[str, tuple[float, float, float]]:
+    """Figures in place of assumptions, by what this machine takes: each as it wins least, as expected, as it wins
+    most."""
+    found: dict[str, float] = {}
+    if "graph_20" in machine:
+        per = max((machine["graph_220"][1] - machine["graph_20"][1]) / 200, 0.01)
+        found["fixes.graph_kernel_us"] = per
+        found["fixes.graph_replay_us"] = machine["graph_20"][1] - 20 * per
+    if "pageable_bandwidth" in machine:
+        found["fixes.pinned_time"] = machine["pageable_bandwidth"] / machine["copy_bandwidth"]
+    figures = {name: _least_to_most(ALL[name], value) for name, value in found.items()}
+    if machine.get("kernel_recorded"):
+        apart = (machine["graph_220_device"] - machine["graph_20_device"]) / 200 - machine["kernel_recorded"]
+        gap = max(apart, 0.0)  # from kernel to kernel of a graph, beyond what a kernel takes by its record
+        figures["fixes.graph_gap_us"] = max(gap, ALL["fixes.graph_gap_us"].value), gap, gap
+    return figures
+
+
+def _least_to_most(assumed: Assumption, value: float) -> tuple[float, float, float]:
+    """A probe moves a figure within the range that is assumed, no further."""
+    least, most = sorted((assumed.low, assumed.high))
+    value = min(max(value, least), most)
+    return 1.4 * value, value, 0.7 * value

@@ -18,15 +18,12 @@ from timesink.capture.processes import Setting, run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.ladder import changes_offered
 from timesink.errors import MissingTool, ToolFailed
-from timesink.fixes.measured import MeasuredPrices, Origin
-from timesink.measures.timeline.known import trains
-from timesink.model.tables import DEVICES, HOST_OPS
+from timesink.fixes.measured import MeasuredPrices
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.trials.asked import MACHINE, PRODUCTS, REGIONS, BenchQuestions, Question, identity
-from timesink.trials.grid import by_grid
+from timesink.trials.asked import MACHINE, PRODUCTS, REGIONS, BenchQuestions, Question, gpus, identity
 from timesink.trials.machine import Answers, Bench, MachineFile, find_bench
-from timesink.trials.shares import calls_of, figures_of, prices
+from timesink.trials.shares import by_answers
 from timesink.untrusted import scrub_sentence
 from timesink.untrusted.plain_json import document
 
@@ -46,7 +43,7 @@ def measured_prices(trace: Trace, folder: Path | None = None, budget_s: float = 
     bench = find_bench()
     if isinstance(bench, str):
         return MeasuredPrices(refused=bench)
-    names = _gpus(trace)
+    names = gpus(trace)
     if not bench.gpu:
         where = f", such as a machine with {names[0]}" if names else ""
         return MeasuredPrices(refused=f"this machine has no GPU: run it where the trace was made{where}")
@@ -54,15 +51,6 @@ def measured_prices(trace: Trace, folder: Path | None = None, budget_s: float = 
         here = f"the trace is of {names[0]}, this machine has {bench.gpu}"
         return MeasuredPrices(refused=f"{here}: run it on the GPU that made the trace, or on another of its kind")
     return prices_on(BenchQuestions(joint), bench, folder, budget_s)
-
-
-def kept_prices(trace: Trace, folder: Path | None = None) -> MeasuredPrices | None:
-    """The same by what the file of a machine with the trace's GPU knows, without running anything; None without one."""
-    file = MachineFile.of_gpu(_gpus(trace), folder)
-    joint = None if file is None else changes_offered(trace, diagnose(trace))
-    if file is None or joint is None or isinstance(joint, str):
-        return None
-    return _by_answers(BenchQuestions(joint), file.answers, "measured for this GPU")
 
 
 def calibrate_machine(folder: Path | None = None, budget_s: float = BUDGET_S) -> tuple[MachineFile, Answers]:
@@ -85,30 +73,15 @@ def calibrate_machine(folder: Path | None = None, budget_s: float = BUDGET_S) ->
     return file, found
 
 
-def _gpus(trace: Trace) -> list[str]:
-    return trace.get(DEVICES).select("name").to_series().drop_nulls().unique().to_list()
-
-
-def _unasked(asked: BenchQuestions) -> str:
-    if not asked.trace.get(HOST_OPS).height:
-        return f"the trace records no operators of PyTorch{_SHAPES}"
-    return "" if asked.are_recorded else f"the trace records no shapes of operators{_SHAPES}"
-
-
-_SHAPES: Final = ", so only calls of the CPU were measured: `timesink capture torch` records shapes"
-
-
 def prices_on(
     asked: BenchQuestions, bench: Bench, folder: Path | None = None, budget_s: float = BUDGET_S
 ) -> MeasuredPrices:
     """The same on a bench, whatever it has: of a trace without shapes what its host takes, and nothing of kernels."""
     file = MachineFile.of(bench, folder)
-    unasked = _unasked(asked)
-    own = [] if unasked else asked.questions()
-    questions = [{**question, "id": identity(question)} for question in (*own, MACHINE, REGIONS)]
+    questions = [{**question, "id": identity(question)} for question in (*asked.questions, MACHINE, REGIONS)]
     known = file.answers
     left = [question for question in questions if question["id"] not in known]
-    notes = [unasked] * bool(unasked)
+    notes = [asked.unasked] * bool(asked.unasked)
     if left:
         answers, why = _answered(left, bench, budget_s)
         known |= answers
@@ -118,19 +91,8 @@ def prices_on(
     missed = sum(question["id"] not in known or "failed" in known[question["id"]] for question in questions)
     if missed:
         notes.append(f"{missed} of {len(questions)} questions have no answer: those prices stay assumed")
-    found = _by_answers(asked, known, "measured here" if left else "measured for this GPU")
+    found = by_answers(asked, known, "measured here" if left else "measured for this GPU")
     return replace(found, notes=tuple(notes))
-
-
-def _by_answers(asked: BenchQuestions, known: Answers, origin: Origin) -> MeasuredPrices:
-    """Prices by all that is known; an operator that was not run by itself takes what the products of its sizes do."""
-    machine, regions, products = (known.get(identity(one), {}) for one in (MACHINE, REGIONS, PRODUCTS))
-    own: list[Question] = [] if _unasked(asked) else asked.questions()
-    left = (one for one in own if "failed" in known.get(identity(one), {"failed": ""}))
-    by_sizes = by_grid(left, machine, products)
-    found = prices(asked, {**known, **by_sizes}, origin) if own else MeasuredPrices()
-    calls = calls_of(machine, regions, trains(asked.trace))
-    return replace(found, figures=figures_of(machine), calls=calls)
 
 
 def _answered(questions: Sequence[Question], bench: Bench, budget_s: float) -> tuple[Mapping[str, dict[str, Any]], str]:

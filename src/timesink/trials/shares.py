@@ -8,17 +8,34 @@ of the two counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan.ladder import changes_offered
+from timesink.diagnosis.verdicts import Diagnosis
 from timesink.fixes.measured import MeasuredForm, MeasuredKernels, MeasuredPrices, Origin
-from timesink.knowledge.assumptions import ALL, Assumption
 from timesink.measures.timeline.known import trains
-from timesink.trials.asked import AUTOCAST, FORMS, MACHINE, OF_OPTIMIZER, BenchQuestions, Question, identity
+from timesink.model.trace import Trace
+from timesink.records import replace
+from timesink.trials.asked import (
+    AUTOCAST,
+    FORMS,
+    MACHINE,
+    OF_OPTIMIZER,
+    PRODUCTS,
+    REGIONS,
+    BenchQuestions,
+    Question,
+    gpus,
+    identity,
+)
 from timesink.trials.attention import json_list
-from timesink.trials.grid import cast_us_of
+from timesink.trials.grid import by_grid, calls_of, cast_us_of, figures_of
+from timesink.trials.machine import Answers, MachineFile
 from timesink.units import NS_PER_US
 from timesink.whatif import Range
 
@@ -35,6 +52,25 @@ _MAY_GO: Final = (1.0, 0.0, 0.0)
 _STAYS: Final = (1.0, 1.0, 0.9)
 _HALF: Final = 0.5
 _LEAST_US: Final = 1e-6
+
+
+def kept_prices(trace: Trace, diagnosis: Diagnosis | None = None, folder: Path | None = None) -> MeasuredPrices | None:
+    """What the file of a machine with the trace's GPU says, without running anything; None without one."""
+    file = MachineFile.of_gpu(gpus(trace), folder)
+    joint = None if file is None else changes_offered(trace, diagnosis or diagnose(trace))
+    if file is None or joint is None or isinstance(joint, str):
+        return None
+    return by_answers(BenchQuestions(joint), file.answers, "measured for this GPU")
+
+
+def by_answers(asked: BenchQuestions, known: Answers, origin: Origin) -> MeasuredPrices:
+    """Prices by all that is known; an operator that was not run by itself takes what the products of its sizes do."""
+    machine, regions, products = (known.get(identity(one), {}) for one in (MACHINE, REGIONS, PRODUCTS))
+    left = (one for one in asked.questions if "failed" in known.get(identity(one), {"failed": ""}))
+    by_sizes = by_grid(left, machine, products)
+    found = prices(asked, {**known, **by_sizes}, origin) if asked.questions else MeasuredPrices()
+    calls = calls_of(machine, regions, trains(asked.trace))
+    return replace(found, figures=figures_of(machine), calls=calls)
 
 
 def prices(asked: BenchQuestions, answers: Mapping[str, Answer], origin: Origin) -> MeasuredPrices:
@@ -238,51 +274,3 @@ class _Shares:
             usual = weights + own * wide
             least = weights if self.trains else 0.0
         return (_HALF * most, 0.0, 0.0) if self.fused else (most, usual, least)
-
-
-_CASTS: Final = {"inferred": 4.5, "trained": 12.0}
-"""Casts that `fixes.replays.autocast` counts in a layer of the probe: 2.25 for each of two products, or 2 for six."""
-_CONVOLVED: Final = {"inferred": 1.5, "trained": 4.5}
-"""The same in a layer of its convolutions: 1.5 for each of one product, or of three."""
-_SAVED: Final = {"inferred": 0.1, "trained": 0.12}
-"""Of a layer's time what a replay takes off for launches that compiling it leaves away: half of one of five, or of four
-of seventeen."""
-_SURE_CALLS: Final = (1.4, 1.0, 0.7)
-
-
-def calls_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, Range]:
-    """Microseconds of this host for a cast under autocast, for one around a convolution, and to enter a compiled
-    region: as a change wins least, as expected, as it wins most."""
-    kind, found = "trained" if is_trained else "inferred", dict[str, float]()
-    for name, key, counted in (("cast", f"{kind}_cast", _CASTS), ("convolution", f"{kind}_convolved_cast", _CONVOLVED)):
-        if f"{key} more" in machine:
-            found[name] = machine[f"{key} more"][1] / machine["blocks"] / counted[kind]
-    if f"{kind}_compiled more" in regions:
-        more, whole = regions[f"{kind}_compiled more"][1], regions[kind][1]
-        found["region"] = (more + _SAVED[kind] * whole) / regions["blocks"]
-    return {name: Range(*(times * max(us, 0.0) for times in _SURE_CALLS)) for name, us in found.items()}
-
-
-def figures_of(machine: Answer) -> dict[str, tuple[float, float, float]]:
-    """Figures in place of assumptions, by what this machine takes: each as it wins least, as expected, as it wins
-    most."""
-    found: dict[str, float] = {}
-    if "graph_20" in machine:
-        per = max((machine["graph_220"][1] - machine["graph_20"][1]) / 200, 0.01)
-        found["fixes.graph_kernel_us"] = per
-        found["fixes.graph_replay_us"] = machine["graph_20"][1] - 20 * per
-    if "pageable_bandwidth" in machine:
-        found["fixes.pinned_time"] = machine["pageable_bandwidth"] / machine["copy_bandwidth"]
-    figures = {name: _least_to_most(ALL[name], value) for name, value in found.items()}
-    if machine.get("kernel_recorded"):
-        apart = (machine["graph_220_device"] - machine["graph_20_device"]) / 200 - machine["kernel_recorded"]
-        gap = max(apart, 0.0)  # from kernel to kernel of a graph, beyond what a kernel takes by its record
-        figures["fixes.graph_gap_us"] = max(gap, ALL["fixes.graph_gap_us"].value), gap, gap
-    return figures
-
-
-def _least_to_most(assumed: Assumption, value: float) -> tuple[float, float, float]:
-    """A probe moves a figure within the range that is assumed, no further."""
-    least, most = sorted((assumed.low, assumed.high))
-    value = min(max(value, least), most)
-    return 1.4 * value, value, 0.7 * value

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from timesink.diagnosis.plan import WORTH
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan import WORTH, ladder
 from timesink.diagnosis.plan.batch import ASSUMED, free_text
-from timesink.diagnosis.plan.ladder import Plan, Rung, plan
+from timesink.diagnosis.plan.ladder import Plan, Rung
 from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.diagnosis.words import guessed_steps
@@ -19,6 +20,7 @@ from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
+from timesink.trials.shares import kept_prices
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.views import Cell, Page, Sheet, declare, listed
 from timesink.views.figures import LadderChart
@@ -29,18 +31,27 @@ from timesink.whatif.pricing import Pricer
 __all__ = ["WORTH", "Plan", "Rung", "headline", "page_of", "plan", "plan_page"]
 
 
+def plan(
+    trace: Trace,
+    diagnosis: Diagnosis | None = None,
+    worth: float = WORTH.default,
+    measured: MeasuredPrices | None = None,
+) -> Plan:
+    """The ladder by what was measured of its prices; where nothing was now, by the file of a machine with the trace's
+    GPU, if there is one."""
+    diagnosis = diagnosis or diagnose(trace)
+    return ladder.plan(trace, diagnosis, worth, measured or kept_prices(trace, diagnosis))
+
+
 def plan_page(
     trace: Trace,
     diagnosis: Diagnosis | None = None,
     worth: float = WORTH.default,
     measured: MeasuredPrices | None = None,
 ) -> Page:
-    """The plan of a trace as a page, with what was measured of its prices; of a program that only infers, with four
-    usual changes to a layer and the sum."""
+    """The plan of a trace as a page; of a program that only infers, with four usual changes to a layer and the sum."""
     made = plan(trace, diagnosis, worth, measured)
     page, ranks = page_of(made, trace.source), calibrated_pricers(trace)
-    if measured is not None:
-        page = replace(page, sheets=(*page.sheets, _measured_sheet(made, measured)))
     if made.refused or not ranks or trains(trace):
         return page
     rank = min(ranks)
@@ -75,15 +86,15 @@ def _measured_sheet(made: Plan, measured: MeasuredPrices) -> Sheet:
 
 
 def page_of(made: Plan, source: str) -> Page:
-    """A plan as a page."""
-    ladder = (
+    """A plan as a page, with where each price comes from if anything was measured."""
+    rungs = (
         (
             *(rung.id, *_ns(rung.before_ms, rung.after.value, rung.after.low, rung.after.high or rung.after.value)),
             *(rung.gain.value / rung.of_ms, rung.cumulative_ms / rung.of_ms, rung.fix.effort.value, rung.bound_by),
         )
         for rung in made.rungs
     )
-    sheets = [listed("plan.ladder", ladder, made.floor)]
+    sheets = [listed("plan.ladder", rungs, made.floor)]
     if made.rungs:
         what = (
             (
@@ -120,6 +131,8 @@ def page_of(made: Plan, source: str) -> Page:
         )
         note = f"{ASSUMED}. {_free(made)}"
         sheets.append(listed("plan.batches", batches, note))
+    if made.measured is not None:
+        sheets.append(_measured_sheet(made, made.measured))
     notes = (*made.notes, *(f"{name} has no price: {why}" for name, why in made.unpriced))
     return Page(f"{headline(made)} · {source.rpartition('/')[2]}", tuple(sheets), notes, charts=_charts(made))
 

@@ -29,7 +29,7 @@ from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
-from timesink.records import Record, field
+from timesink.records import Record, field, replace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 
@@ -71,7 +71,7 @@ class Plan(Record):
     `singles` that are no rungs and win or cost less than one, the value alone is known. `left` is what the changes that
     are no rungs would still win, where that is as much as a rung. `refused` says why there is no ladder, if so;
     `unpriced` which changes have no price, and why. `batches` are larger ones, after all rungs; `free_bytes` at most is
-    free of the device's memory today.
+    free of the device's memory today. `measured` is what of its prices was.
     """
 
     step_ms: float | None
@@ -85,6 +85,7 @@ class Plan(Record):
     notes: tuple[str, ...] = ()
     batches: tuple[LargerBatch, ...] = ()
     free_bytes: int | None = None
+    measured: MeasuredPrices | None = None
 
 
 def plan(
@@ -98,9 +99,9 @@ def plan(
     diagnosis = diagnosis or diagnose(trace)
     joint = changes_offered(trace, diagnosis, measured)
     if isinstance(joint, str):
-        return Plan(headline.step_ms(trace), refused=joint)
+        return Plan(headline.step_ms(trace), refused=joint, measured=measured)
     with nullcontext() if measured is None else measured.assumed():
-        return _climbed(joint, worth, next(iter(diagnosis.findings), None))
+        return replace(_climbed(joint, worth, next(iter(diagnosis.findings), None)), measured=measured)
 
 
 def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices | None = None) -> Joint | str:

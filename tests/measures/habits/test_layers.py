@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -24,13 +25,20 @@ NAMES = {
     "e": "void indexSelectLargeIndex<float>",
     "m": "void vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&)>",
     "s": "void softmax_warp_forward<float, float, float, 9, false, false>",
+    "b": "void embedding_backward_feature_kernel<float, float, long>",
 }
 FLOATS = '["float","float"]'
 
 
-def program(step: str, shapes: Sequence[str] = (), steps: int = 3, small_us: int = 10) -> Trace:
-    """Steps of kernels of 10 us, one letter each, `g` of `small_us`, launched 20 us ahead; `shapes` are those of a
-    step's products."""
+def program(
+    step: str,
+    shapes: Sequence[str] = (),
+    steps: int = 3,
+    small_us: int = 10,
+    operators: Mapping[str, tuple[str, str, str]] = MappingProxyType({}),
+) -> Trace:
+    """Steps of kernels of 10 us, one letter each, `g` of `small_us`, launched 20 us ahead, `b` and what is just before
+    it by a thread of its own; `shapes` are those of a step's products, `operators` what other letters belong to."""
     ops, calls, host, ranges = [], [], [], []
     for at, letter in enumerate(step * steps):
         begin = 100 * (at // len(step)) + 10 * at
@@ -38,19 +46,23 @@ def program(step: str, shapes: Sequence[str] = (), steps: int = 3, small_us: int
             f"| k | kernel | `{NAMES[letter]}` | {begin + 20} | "
             f"{begin + 20 + (small_us if letter == 'g' else 10)} | {at + 1} |"
         )
-        calls.append(f"| c | cudaLaunchKernel | {begin} | {begin + 2} | {at + 1} |")
+        thread = 1 + (letter == "b" or (step * steps)[at + 1 : at + 2] == "b")
+        calls.append(f"| c | cudaLaunchKernel | {begin} | {begin + 2} | {at + 1} | {thread} |")
+        if letter in operators:
+            name, text, types = operators[letter]
+            host.append(f"| h | {name} | {begin - 2} | {begin + 4} | `{text}` | `{types}` | {thread} |")
         if letter in "Gg" and shapes:
             text = shapes[len(host) % len(shapes)]
-            host.append(f"| h | aten::mm | {begin - 2} | {begin + 4} | `{text}` | `{FLOATS}` |")
+            host.append(f"| h | aten::mm | {begin - 2} | {begin + 4} | `{text}` | `{FLOATS}` | 1 |")
         if at % len(step) == 0:
             ranges.append(f"| s | ProfilerStep#{at // len(step)} | {begin - 5} | {begin + 10 * len(step) + 90} |")
     tables = [
         ["| device_ops | kind | name | start_us | end_us | correlation |", *ops],
-        ["| api_calls | name | start_us | end_us | correlation |", *calls],
+        ["| api_calls | name | start_us | end_us | correlation | thread |", *calls],
         ["| ranges | name | start_us | end_us |", *ranges],
     ]
     if host:
-        tables.append(["| host_ops | name | start_us | end_us | input_shapes | input_dtypes |", *host])
+        tables.append(["| host_ops | name | start_us | end_us | input_shapes | input_dtypes | thread |", *host])
     return trace_of("\n\n".join("\n".join(table) for table in tables))
 
 
@@ -123,3 +135,47 @@ def test_adams_updates_of_one_tensor_after_another_are_known_by_their_last_pass(
     """Four of two steps are eight; the passes before the first are as many as between two. A softmax is no pass."""
     facts = kernel_facts(program("Ga" + 4 * updates, steps=2)).frame
     assert facts["optimizer"].sum() == own
+
+
+EMBEDDED = "aten::embedding", "[[900,16],[64],[],[],[]]", '["float","long int","Scalar","Scalar","Scalar"]'
+GATHERED = "aten::gather", "[[900,16],[],[64,16],[]]", '["float","Scalar","long int","Scalar"]'
+OF_BAGS = "aten::_embedding_bag", "[[900,16],[64]]", '["float","int"]'
+
+
+@pytest.mark.parametrize(
+    "looks_up", [EMBEDDED, GATHERED, OF_BAGS, ("aten::index_select", "[[900,16],[],[64]]", GATHERED[2][:-10] + "]")]
+)
+@pytest.mark.parametrize("tables", [3, 7])
+def test_lookups_in_tables_of_which_no_result_can_be_one_are_one_call(
+    looks_up: tuple[str, str, str], tables: int
+) -> None:
+    found = sum(one.rows.size for one in repeated_calls(program(tables * "e" + "rGsr", operators={"e": looks_up})))
+    assert found == 3 * (tables - 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("aten::embedding", "[[64,16],[64]]", '["float","long int"]'),  # what one makes, the next may read
+        ("aten::gather", "[[16,64],[],[64,16],[]]", GATHERED[2]),  # in another shape, too
+        ("aten::embedding", "[[900,16],[64]]", '["long int","long int"]'),  # of whole numbers that are numbers again
+        ("aten::index_select", "[[900,16],[],[64]]", '["float","Scalar","float"]'),
+        ("aten::take", "[[900,16],[64]]", '["float","long int"]'),
+    ],
+)
+def test_lookups_that_may_read_each_other_are_several_calls(other: tuple[str, str, str]) -> None:
+    assert not repeated_calls(program("eeeee" + "rGsr", operators={"e": other}))
+
+
+def test_with_tables_their_gradients_and_the_passes_over_each_become_one() -> None:
+    """Of five tables: lookups; a fill and a sum for each gradient; two passes of an update, but none over others."""
+    own = {"e": EMBEDDED, "b": ("aten::embedding_dense_backward", "[[64,16],[64]]", '["float","long int"]')}
+    own |= {"m": ("aten::addcdiv_", "[[900,16],[900,16],[900,16],[]]", '["float","float","float","Scalar"]')}
+    own |= {"a": ("aten::add_", "[[900,16],[]]", '["float","Scalar"]')}
+    step = 5 * "e" + "rGs" + 5 * "nb" + "s"
+    alone = sum(one.rows.size for one in repeated_calls(program(step, operators=own)))
+    assert alone == 3 * (4 + 8)
+    assert sum(one.rows.size for one in repeated_calls(program(step + 5 * "am", operators=own))) == alone + 3 * 8
+    others = own | {"a": ("aten::add_", "[[16,16],[]]", '["float","Scalar"]')}
+    assert sum(one.rows.size for one in repeated_calls(program(step + 5 * "am", operators=others))) == alone
+    assert sum(one.rows.size for one in repeated_calls(program(step + 9 * "am", operators=own))) == alone

@@ -11,6 +11,10 @@ makes fewer elements than the first reads, and nothing in it makes more of them:
 made, as layers do. Without shapes, of two products of one kernel each the first takes clearly longer: a pair that
 reads what the pair before made has as much to do in both, or less in the first where more is made than was read.
 
+Lookups in tables, such as embeddings, read whole numbers and make floats, so none reads another's result as numbers,
+nor as a table that has more or fewer elements. Where tables of one shape become one, so do the passes that go over them
+one at a time, such as an optimizer's.
+
 **Layers**, one after another: what people compile one by one, each a region that is entered at a price.
 No trace of eager code says where its layers begin. Kernels of the forward pass are taken in the order of their
 launches; layers are the longest rows in which a sequence with two products or more comes twice or more often within a
@@ -27,14 +31,17 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import machines
+from timesink.knowledge.operators import GATHERS_A_GRADIENT, LOOKS_UP, Operator
 from timesink.measures.habits.extra_work import STRETCH, by_process, launched
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import fills
 from timesink.measures.kernels.shapes import product_sizes
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, median
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.nesting import numbered_rows
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+from timesink.startup import regex
 from timesink.whatif import Selection
 
 _CALLS: Final = 4  # in a row: as many as a step has conditions, views or micro-batches; longer rows are loops in time
@@ -45,6 +52,8 @@ PRODUCTS: Final = ("gemm", "convolution", "attention")
 _SIDE_BY_SIDE: Final = 3  # calls at least: two are what is made of one tensor, such as keys and values
 _LONGER: Final = 1.25  # times the last product's time: of layers that read what they make both take as long
 _OF_ONE: Final = 16  # kernels of such a call at most, backwards
+_LOOKUP, _GRADIENT = regex(LOOKS_UP), regex(GATHERS_A_GRADIENT)
+_TYPES: Final = (("fp", "bf"), ("int", "uint"))
 
 
 class _Calls(Record):
@@ -138,34 +147,71 @@ def _side_by_side(trace: Trace, part: pl.DataFrame, step_count: int) -> list[_Ca
     kind[product], reads[product], makes[product] = product_sizes(trace, facts.filter(pl.Series(product)))
     backward, codes, found = launched(trace).is_backward(part), part["code"].to_numpy(), list[_Calls]()
     taken = np.zeros(codes.size, np.bool_)
+    looks_up, gathers, passes = _tables(trace, facts["host_op"])
     for start, count, length in sorted(_alike(codes), key=lambda row: bool(backward[row[0]])):
         calls = np.arange(start, start + count * length).reshape(count, length)
         own = calls[0][product[calls[0]]]
-        if (
-            calls.size > per_step
-            or taken[calls].any()
-            or not own.size
-            or grows[calls].any()
-            or (kind[calls] != kind[calls[0]]).any()
-        ):
+        if calls.size > per_step or taken[calls].any() or grows[calls].any() or (kind[calls] != kind[calls[0]]).any():
             continue
-        apart = 0 < makes[own[-1]] < reads[own[0]]
+        apart = bool(own.size) and 0 < makes[own[-1]] < reads[own[0]]
         if own.size == 2 and makes[own].max() < 0:
             first, last = (median(length_ns[calls[:, place]]) for place in own - start)
             apart = first > _LONGER * last
         as_many = any(abs(int(one.count[0]) - count) <= 1 for one in found)
-        if as_many if backward[calls].all() else apart and not backward[calls].any():
+        if not own.size:
+            apart = bool(looks_up[calls].all() or (as_many and passes[calls].all()))
+        follows = as_many and bool(own.size or gathers[calls].any(axis=1).all())
+        if follows if backward[calls].all() else apart and not backward[calls].any():
             taken[calls] = True
             found.append(_Calls(length, np.array([start]), np.array([count])))
     return found
 
 
+def _tables(trace: Trace, operators: pl.Series) -> tuple[BoolArray, ...]:
+    """Of each kernel, by its operator: whether it looks numbers up in a table, whether it adds up the gradient of one,
+    and whether it goes over what has the shape of a table."""
+    known = operators.is_not_null().to_numpy()
+    told = trace.get(HOST_OPS).select("name", "input_shapes", "input_dtypes")[operators.drop_nulls()]
+    number, first = numbered_rows(told)
+    rows = (map(str, row) for row in told[first].iter_rows())
+    kinds = [Operator.recorded(name, shapes, types, None, None) for name, shapes, types in rows]
+    tables = [None if kind is None else _table(kind) for kind in kinds]
+    shapes = [tensors[0].shape if kind and (tensors := kind.tensors()) else () for kind in kinds]
+    gathers = [kind is not None and bool(_GRADIENT.match(kind.name)) for kind in kinds]
+    found = []
+    for kind_is in ([table is not None for table in tables], gathers, [shape in tables for shape in shapes]):
+        of_kernel = np.zeros(known.size, np.bool_)
+        of_kernel[known] = np.array(kind_is, np.bool_)[number]
+        found.append(of_kernel)
+    return tuple(found)
+
+
+def _table(operator: Operator) -> tuple[int, ...] | None:
+    """The shape of a table of floats in which whole numbers are looked up, where no result can be read as such a table:
+    it has more or fewer elements."""
+    floats, numbers = ([one for one in operator.tensors() if one.dtype.startswith(kind)] for kind in _TYPES)
+    if not _LOOKUP.match(operator.name) or not floats or len(numbers) != 1 or len(floats[0].shape) < 2:
+        return None
+    table, looked_up = floats[0], numbers[0].elements
+    return None if table.elements in (looked_up, looked_up * table.shape[-1]) else table.shape
+
+
 def _alike(codes: Int64Array) -> list[tuple[int, int, int]]:
-    """Rows of `_SIDE_BY_SIDE` short sequences and more: start, how many, and how long each is; the shortest first."""
-    lengths = range(2, min(_OF_ONE, codes.size // _SIDE_BY_SIDE) + 1)
+    """Rows of `_SIDE_BY_SIDE` short sequences and more: start, how many, and how long each is; the shortest first. A
+    sequence that itself is a row is none."""
+    lengths = range(1, min(_OF_ONE, codes.size // _SIDE_BY_SIDE) + 1)
     rows = ((length, in_a_row(codes, length)) for length in lengths)
     every = ((*pair, n) for n, row in rows for pair in zip(row.starts.tolist(), row.count.tolist(), strict=True))
-    return [row for row in every if row[1] >= _SIDE_BY_SIDE]
+    return [
+        (start, count, length)
+        for start, count, length in every
+        if count >= _SIDE_BY_SIDE and not _is_a_row(codes[start : start + length])
+    ]
+
+
+def _is_a_row(codes: Int64Array) -> bool:
+    parts = (part for part in range(1, codes.size // 2 + 1) if codes.size % part == 0)
+    return any((codes[part:] == codes[:-part]).all() for part in parts)
 
 
 def in_a_row(codes: Int64Array, length: int, most: int | None = None) -> _Calls:

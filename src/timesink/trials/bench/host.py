@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from statistics import median
 from typing import Any, Final
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from timesink.trials.bench.timing import Call, host_us, in_turns, on_gpu, timed_us
+from timesink.trials.bench.timing import Call, host_us, in_turns, on_gpu, synchronize, timed_us
 
 
 class _Block(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -40,7 +44,23 @@ class _Convolved(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         return torch.nn.functional.relu(self.norm(self.weighed(hidden)))
 
 
+class _Batches(torch.utils.data.Dataset):  # type: ignore[misc, unused-ignore]
+    """Batches of so many bytes, which take no time to load."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return _FETCHES
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.full((self.size,), number, dtype=torch.uint8)
+
+
 _BLOCKS, _SIZE, _CHANNELS, _TIMES = 6, 64, 16, 60
+_FETCHES, _FETCHED = 12, (1 << 20, 1 << 24)
+_ROUNDS, _IN_A_ROUND, _READY_S = 3, 10, 0.02
+_ACTIVITIES: Final = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu()
 _PASSES: Final = {"inferred": False, "trained": True}
 
 
@@ -80,6 +100,9 @@ def machine() -> dict[str, Any]:
     calls = {"inferred": _stepper(layers, False, False), "hooked": _stepper(hooked, False, False)}
     found["hooked"] = in_turns(calls, "inferred")["hooked"]
     found["frames"] = host_us(lambda: [_frame(number) for number in range(100)], _TIMES)
+    found |= {f"{name}_recorded": _recorded_pass(_stepper(layers, trains, False)) for name, trains in _PASSES.items()}
+    with suppress(RuntimeError, OSError):  # there may be no memory that processes share
+        found["fetched"] = [[size, _fetched_us(size)] for size in _FETCHED]
     return {**found, **_of_gpu(small)} if on_gpu() else found
 
 
@@ -114,11 +137,58 @@ def _of_gpu(small: Any) -> dict[str, Any]:
     return found
 
 
+def _recorded_pass(step: Call) -> dict[str, float]:
+    """Microseconds of a pass without and with a profiler that records shapes; how much of the latter is within what it
+    records, and a quick launch of it, none on the CPU."""
+    rounds = []
+    for _ in range(_ROUNDS):
+        without = _mean_us(step)
+        with profile(activities=_ACTIVITIES, record_shapes=True) as recorded:
+            passed = _mean_us(step)
+        events = [event for event in recorded.events() if event.device_type.name == "CPU"]
+        within = _covered_us((event.time_range.start, event.time_range.end) for event in events) / _IN_A_ROUND
+        launches = sorted(event.time_range.elapsed_us() for event in events if "LaunchKernel" in event.name)
+        rounds.append((without, passed, within, launches[len(launches) // 10] if launches else 0.0))
+    return dict(zip(("without", "recorded", "within", "launch"), map(median, zip(*rounds, strict=True)), strict=True))
+
+
+def _mean_us(step: Call) -> float:
+    synchronize()
+    began = time.perf_counter()
+    for _ in range(_IN_A_ROUND):
+        step()
+    return (time.perf_counter() - began) * 1e6 / _IN_A_ROUND
+
+
+def _covered_us(spans: Iterable[tuple[float, float]]) -> float:
+    covered, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        covered += max(end - max(start, reached), 0.0)
+        reached = max(reached, end)
+    return covered
+
+
+def _fetched_us(size: int) -> float:
+    """Microseconds in which a batch of so many bytes that a worker has ready is taken and moved to the device, less
+    those of one that this process holds."""
+    where = "cuda" if on_gpu() else "cpu"
+    held = [torch.zeros(size, dtype=torch.uint8) for _ in range(_FETCHES)]
+    loader = torch.utils.data.DataLoader(_Batches(size), batch_size=None, num_workers=2)
+    took, own, batches = [], [], iter(loader)
+    for one in held:
+        time.sleep(_READY_S)
+        began = time.perf_counter()
+        next(batches).to(where)
+        between = time.perf_counter()
+        one.to(where)
+        took.append((between - began) * 1e6)
+        own.append((time.perf_counter() - between) * 1e6)
+    return median(took) - median(own)
+
+
 def _recorded(small: Any) -> tuple[list[float], float]:
     """What an operator takes the host while it is recorded, and its kernel by the record, in microseconds."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+    with torch.no_grad(), profile(activities=_ACTIVITIES) as recorded:
         took = host_us(lambda: small.add_(1.0))
     times = sorted(event.device_time for event in recorded.events() if event.device_type.name == "CUDA")
     return took, float(times[len(times) // 2]) if times else 0.0

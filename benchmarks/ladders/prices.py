@@ -118,7 +118,8 @@ def price(out: Path, name: str, bench_s: float) -> None:
     base_ms = statistics.median(found["base"]["blocks_ms"])
     trace = timesink.read(out / f"{name}.torch.json")
     alike = max(round(steps(trace).frame.height / suite.STEPS), 1)
-    trace = trace.with_unprofiled_step(base_ms / alike * 1e6)
+    steps_ns = tuple(block_ms / alike * 1e6 for block_ms in found["base"]["blocks_ms"])
+    trace = trace.with_unprofiled_step(base_ms / alike * 1e6, steps_ns)
     diagnosis, began = timesink.diagnose(trace), time.monotonic()
     measured = measured_prices(trace, out / "answers", bench_s)
     took_s = time.monotonic() - began

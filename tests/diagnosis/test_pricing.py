@@ -21,6 +21,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.whatif.changes.host import MergeUnits, RemoveSyncs
+from timesink.whatif.pricing import Price
 
 MS = 1_000_000
 
@@ -241,3 +242,35 @@ def test_a_change_that_wins_is_not_said_to_lose_and_one_that_loses_may_lose_more
     assert found.value == pytest.approx(gain_ns / MS)
     assert found.low is not None and found.low <= found.value <= found.most
     assert found.low >= 0.0 if gain_ns >= 0.0 else found.low == pytest.approx(min(low_ns, gain_ns) / MS)
+
+
+@given(spread=st.floats(0.0, 0.3), count=st.integers(4, 60), value=st.floats(-3.0, 8.0), room=st.floats(0.0, 2.0))
+def test_a_gain_is_known_no_better_than_steps_repeat(spread: float, count: int, value: float, room: float) -> None:
+    """Told steps of 9 ms, half of them so much longer as the others are shorter: wider by their spread over the root of
+    their number, and as wide as before where all are alike, or too few."""
+    steps_ns = tuple(9.0 * MS * (1.0 + (spread if at % 2 else -spread)) for at in range(2 * (count // 2)))
+    told = trace_of(STEPPED).with_unprofiled_step(9.0 * MS, steps_ns)
+    gain = Quantity(value, "ms", low=value - room, high=value + room)
+    wider, alike = (pricing._as_repeated(gain, 0, replace(told, unprofiled_steps_ns=one)) for one in (steps_ns, ()))
+    assert alike == gain and wider.value == value
+    error = pricing.TO_P90 * 1.2533 * 1.4826 * spread * (2 / len(steps_ns)) ** 0.5 * (9.0 - value)
+    assert wider.most - value == pytest.approx((room**2 + error**2) ** 0.5, rel=1e-3, abs=1e-9)
+    assert (wider.low or 0.0) == pytest.approx(
+        max(value - (room**2 + error**2) ** 0.5, 0.0 if value >= 0 else -100.0), rel=1e-3, abs=1e-6
+    )
+    assert pricing._as_repeated(gain, 0, replace(told, unprofiled_steps_ns=steps_ns[:3])) == gain
+
+
+@given(st.floats(0.0, 5.0), st.floats(0.0, 2.0), st.floats(0.0, 2.0), st.lists(st.floats(0.0, 9.0), max_size=2))
+def test_what_a_hidden_host_uncovers_is_as_unsure_as_that_host(
+    gain: float, below: float, above: float, others: list[float]
+) -> None:
+    """What a change wins with more or less of the host's time left is another error than that of its replay."""
+    replayed = Price(10.0, gain, gain - below, gain + above)
+    hosts = {0: tuple(SimpleNamespace(gain_ns=lambda _, one=one: one, step_ns=10.0) for one in others)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pricing, "calibrated_ends", lambda _: hosts)
+        low, high = pricing._beside_hosts(RemoveSyncs(), 0, replayed, Trace("made", {}))
+    less, more = gain - min([gain, *others]), max([gain, *others]) - gain
+    assert gain - low == pytest.approx((below**2 + less**2) ** 0.5, abs=1e-9)
+    assert high - gain == pytest.approx((above**2 + more**2) ** 0.5, abs=1e-9)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Final, NamedTuple
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
@@ -24,7 +24,13 @@ from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.ranks.lateness import slowed_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
 from timesink.measures.timeline import device_timeline
-from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
+from timesink.measures.timeline.replay import (
+    calibrated_ends,
+    calibrated_pricers,
+    deflated_pricers,
+    pricers,
+    step_without_profiler_ns,
+)
 from timesink.model.intervals import Intervals
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace, remembered
@@ -35,7 +41,7 @@ from timesink.whatif.changes.host import MergeUnits
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 from timesink.whatif.changes.transfers import OverlapCollectives
 from timesink.whatif.periods import TO_P90
-from timesink.whatif.pricing import Pricer
+from timesink.whatif.pricing import Price, Pricer
 
 _LEAST: Final = 1e-6  # of a probability that is divided by
 _SHARED: Final = 0.01  # claims that share less than this are apart
@@ -88,8 +94,13 @@ def price_change(
     A profiler slows the host, not kernels: where the device bounds the step, the slowed host often seems to leave no
     room for a shorter device step. So where nothing but kernels gets shorter, the gain is their time, as far as the
     host leaves room for it without a profiler, and no replay is asked; nor where casts cannot be replayed. `bound` is
-    what is known of a gain that is mostly the profiler's.
+    what is known of a gain that is mostly the profiler's. Its interval is as wide as runs of the program are apart.
     """
+    priced = _priced(change, rank, trace, bound, signed)
+    return priced and priced._replace(gain=_as_repeated(priced.gain, rank, trace))
+
+
+def _priced(change: Change, rank: int, trace: Trace, bound: Quantity, signed: bool) -> Priced | None:
     if (unreplayed := _price_without_replay(change, rank, trace)) is not None:
         return unreplayed
     replayed = None
@@ -136,6 +147,25 @@ def likely_ms(change: Change, rank: int, trace: Trace) -> float:
 def replay_error(gain: float, step: float) -> float:
     """How far a replay is off at its tenth and ninetieth percentile, in the unit of both."""
     return TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain, assumed.STEP_ERROR.value * step)
+
+
+def _as_repeated(gain: Quantity, rank: int, trace: Trace) -> Quantity:
+    """The gain as two runs of as many steps as were timed without a profiler would show it: the median step of each is
+    off by the spread of its steps over the root of their number, by 1.25 of that (the error of a median)."""
+    times = trace.unprofiled_steps_ns
+    if len(times) < _TIMED:
+        return gain
+    usual = median(times)
+    spread = _OF_NORMAL * median(abs(time - usual) for time in times) / max(usual, 1.0)
+    error = TO_P90 * _OF_MEDIAN * spread * math.sqrt(2 / len(times))
+    error_ms = error * max(step_without_profiler_ns(trace, rank) / NS_PER_MS - gain.value, 0.0)
+    low_ms, high_ms = gain.value - (gain.low or 0.0), gain.most - gain.value
+    low_ms, high_ms = gain.value - math.hypot(low_ms, error_ms), gain.value + math.hypot(high_ms, error_ms)
+    return replace(gain, low=max(low_ms, 0.0) if gain.value >= 0 else low_ms, high=high_ms)
+
+
+_TIMED: Final = 4  # steps: of fewer nobody tells how far they are apart
+_OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # deviations a median distance; the error of a median over that of a mean
 
 
 def _at_least_nothing(gain: Quantity) -> Quantity:
@@ -450,7 +480,7 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
     if not replay.replayed:
         return None
     ratio = _unprofiled_ratio(pricer, step_ns)
-    low_ns, high_ns = replay.low_ns * ratio, replay.high_ns * ratio
+    low_ns, high_ns = (end_ns * ratio for end_ns in _beside_hosts(change, rank, replay, trace))
     if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
         profiled = pricers(trace)[rank].price(change)
         low_ns, high_ns = min(low_ns, profiled.low_ns), max(high_ns, profiled.high_ns)
@@ -460,6 +490,18 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
     if change.touches is Touches.HOST and len(pricers(trace)) == 1:  # what the device needs, no profiler adds to
         gain_ns = min(gain_ns, max(step_ns - pricers(trace)[rank].busy_ns, low_ns))
     return _quantity(*(min(each_ns, step_ns) for each_ns in (gain_ns, low_ns, high_ns)))
+
+
+def _beside_hosts(change: Change, rank: int, replay: Price, trace: Trace) -> tuple[float, float]:
+    """The ends of a replayed gain with what it is on the hosts that may be hidden behind the device, which is another
+    error than that of the replay."""
+    hosts = (
+        pricer.gain_ns(change) * replay.step_ns / pricer.step_ns for pricer in calibrated_ends(trace).get(rank, ())
+    )
+    gains = replay.gain_ns, *hosts
+    less, more = replay.gain_ns - min(gains), max(gains) - replay.gain_ns
+    low = replay.gain_ns - math.hypot(replay.gain_ns - replay.low_ns, less)
+    return low, replay.gain_ns + math.hypot(replay.high_ns - replay.gain_ns, more)
 
 
 def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:

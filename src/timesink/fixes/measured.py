@@ -16,6 +16,7 @@ from timesink.knowledge.assumptions import ALL
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.records import Record, field, replace
 from timesink.whatif import Case, Change, Figure, Range
+from timesink.whatif.changes.host import FeedLoader
 from timesink.whatif.changes.kernels import EnterRegions, FuseOptimizer, OfKernels, ShortenKernels, UnderAutocast
 
 Origin = Literal["measured here", "measured for this GPU"]
@@ -35,7 +36,9 @@ FALLBACKS: Final = {
 }  # fmt: skip
 """Assumptions of `fixes` that count only where nothing was measured in their place, by what is measured."""
 _BY_MACHINE: Final = {"cuda_graph": "fixes.graph_kernel_us", "pin_memory": "fixes.pinned_time"}
-_CALLS_OF: Final = {"compile": "region", "compile_graph": "region", "bf16": "cast", "fp16": "cast"}
+_CALLS_OF: Final = {
+    "compile": "region", "compile_graph": "region", "bf16": "cast", "fp16": "cast", "loader_workers": "fetch",
+}  # fmt: skip
 
 
 class MeasuredKernels(Record, eq=False):
@@ -68,8 +71,9 @@ class MeasuredForm(Record):
 
 class MeasuredPrices(Record, eq=False):
     """What was measured for a trace: kernels by fix, and by the fix and what another one makes of them (`MINDED`);
-    figures in place of assumptions by their names; what a `cast`, one around a `convolution`, and entering a compiled
-    `region` take the host, in us; the forms for people; and, where nothing could be measured, why."""
+    figures in place of assumptions by their names; what a `cast`, one around a `convolution`, entering a compiled
+    `region`, and the `fetch` of a batch of a worker and each `megabyte` of it take the host, in us; the forms for
+    people; and, where nothing could be measured, why."""
 
     kernels: Mapping[str, MeasuredKernels] = field(default_factory=dict)
     beside: Mapping[tuple[str, str], MeasuredKernels] = field(default_factory=dict)
@@ -108,6 +112,8 @@ class MeasuredPrices(Record, eq=False):
         """A change with what its calls take this host."""
         if isinstance(part, EnterRegions) and "region" in self.calls:
             return replace(part, entry_us=self.calls["region"])
+        if isinstance(part, FeedLoader) and "fetch" in self.calls:
+            return replace(part, fetch_us=self.calls["fetch"], megabyte_us=self.calls["megabyte"])
         if isinstance(part, UnderAutocast) and "cast" in self.calls:
             cast_us = self.calls["cast"]
             return replace(part, cast_us=cast_us, convolved_us=self.calls.get("convolution", cast_us))

@@ -93,20 +93,30 @@ _CONVOLVED: Final = {"inferred": 1.5, "trained": 4.5}
 _SAVED: Final = {"inferred": 0.1, "trained": 0.12}
 """Of a layer's time what a replay takes off for launches that compiling it leaves away: half of one of five, or of four
 of seventeen."""
-_SURE_CALLS: Final = (1.4, 1.0, 0.7)
+_SURE_CALLS: Final = (1.4, 0.7)  # times what is expected, at least
 
 
 def calls_of(machine: Answer, regions: Answer, is_trained: bool) -> dict[str, Range]:
-    """Microseconds of this host for a cast under autocast, for one around a convolution, and to enter a compiled
-    region: as a change wins least, as expected, as it wins most."""
-    kind, found = "trained" if is_trained else "inferred", dict[str, float]()
+    """Microseconds of this host for a cast under autocast, for one around a convolution, to enter a compiled region, to
+    take a batch of a worker, and for each megabyte of it: as a change wins least, as expected, as it wins most, which
+    is at least as far apart as the turns were."""
+    kind, found = "trained" if is_trained else "inferred", dict[str, list[float]]()
     for name, key, counted in (("cast", f"{kind}_cast", _CASTS), ("convolution", f"{kind}_convolved_cast", _CONVOLVED)):
         if f"{key} more" in machine:
-            found[name] = machine[f"{key} more"][1] / machine["blocks"] / counted[kind]
+            found[name] = [us / machine["blocks"] / counted[kind] for us in machine[f"{key} more"]]
     if f"{kind}_compiled more" in regions:
-        more, whole = regions[f"{kind}_compiled more"][1], regions[kind][1]
-        found["region"] = (more + _SAVED[kind] * whole) / regions["blocks"]
-    return {name: Range(*(times * max(us, 0.0) for times in _SURE_CALLS)) for name, us in found.items()}
+        saved = _SAVED[kind] * regions[kind][1]
+        found["region"] = [(us + saved) / regions["blocks"] for us in regions[f"{kind}_compiled more"]]
+    if "fetched" in machine:
+        (small, small_us), (large, large_us) = machine["fetched"]
+        megabyte = (large_us - small_us) / (large - small) * 1e6
+        found["megabyte"], found["fetch"] = [megabyte] * 3, [small_us - megabyte * small / 1e6] * 3
+    return {name: _sure(*(max(us, 0.0) for us in three)) for name, three in found.items()}
+
+
+def _sure(least: float, usual: float, most: float) -> Range:
+    surely, perhaps = _SURE_CALLS
+    return Range(max(most, surely * usual), usual, min(least, perhaps * usual))
 
 
 def figures_of(machine: Answer) -> dict[str, tuple[float, float, float]]:

@@ -34,12 +34,15 @@ from timesink.whatif.periods import Anchors, StepWindows
 
 _KAPPA_MOST: Final = 1.1  # by chance a step without the profiler takes a little longer than one with it
 _TRIED: Final = 22  # replays, in steps of 0.05
+_ENDS: Final = (0.1, 0.9)
+_ALIKE: Final = 1.25  # times: a host that is known so well makes steps that are as well known as any replay
 _ROUNDS: Final = 4  # of sharing out a cost: what is left of it after these is a hundredth
 _BETWEEN: Final = 50  # pieces of each, 0.001 long, in which the step is a straight line
 
 
-def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: bool = False) -> Graph:
-    """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
+def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: bool = False) -> tuple[Graph, ...]:
+    """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`: by `Case`, as much
+    as may be left, what is expected, and as little; the expected one alone where that is all the same.
 
     A profiler pays per event it records. Where it is one whose kappa is known (0.40, give or take 0.10), time inside
     recorded operators, calls and frames shrinks; what two deviations of that do not explain, a slower host does, which
@@ -57,14 +60,13 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: b
     """
     anchors = Anchors(graph, windows)
     if not len(windows):
-        return graph
+        return (graph,)
     slowdown = _typical(graph, anchors) / step_ns
     inflated, known, least = _recorded_shares(graph), _usual_kappa(graph), 1.0
     hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
     is_hidden, step_ns = hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns, max(step_ns, hostless)
     if is_hidden and same_run:
-        (counted,) = deflate(graph, [Case.EXPECTED])
-        return replace(counted, slowdown=slowdown)
+        return tuple(replace(counted, slowdown=slowdown) for counted in deflate(graph))
     if known is not None:
         usual, deviation = known
         recorded = _scaled(graph, usual - 2 * deviation, inflated)
@@ -81,8 +83,14 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: b
     tried = [_typical(_scaled(graph, float(kappa), inflated, rest), anchors) for kappa in coarse]
     off = (np.interp(fine, coarse, tried) / step_ns - 1) / replay.STEP_NOISE.value
     unlikely = off**2 + ((fine - usual) / deviation) ** 2
-    kappa = min(float(np.average(fine, weights=np.exp((unlikely.min() - unlikely) / 2))), 1.0)
-    return replace(_scaled(graph, kappa, inflated, rest), kappa=kappa * least, slowdown=slowdown)
+    likely = np.exp((unlikely.min() - unlikely) / 2)
+    least_left, most_left = np.interp(_ENDS, np.cumsum(likely) / likely.sum(), fine)
+    kappa = min(float(np.average(fine, weights=likely)), 1.0)
+    left = [kappa] if most_left < _ALIKE * least_left else [max(most_left, kappa), kappa, min(least_left, kappa)]
+    return tuple(
+        replace(_scaled(graph, float(share), inflated, rest), kappa=float(share) * least, slowdown=slowdown)
+        for share in left
+    )
 
 
 def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:

@@ -73,17 +73,25 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
     return found
 
 
-@remembered
 def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
     """The same with host time scaled so that a step takes as long as it does without a profiler.
 
     Where that time is not known (`unprofiled_step_ns`), those of the trace as it is. Where some steps are slow, the
     known mean step says how often they come, if that is about as often as in the trace.
     """
-    step_ns = trace.unprofiled_step_ns
-    if step_ns is None:
-        return pricers(trace)
-    found = {}
+    return pricers(trace) if trace.unprofiled_step_ns is None else _calibrated(trace)[0]
+
+
+def calibrated_ends(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
+    """The same with the most and the least of the host's time that may be left, where the step does not tell: a device
+    that takes all of it hides the host, and another change may uncover it."""
+    return {} if trace.unprofiled_step_ns is None else _calibrated(trace)[1]
+
+
+@remembered
+def _calibrated(trace: Trace) -> tuple[Mapping[int, Pricer], Mapping[int, tuple[Pricer, ...]]]:
+    step_ns = trace.unprofiled_step_ns or 0.0
+    found, ends = dict[int, Pricer](), dict[int, tuple[Pricer, ...]]()
     for rank, pricer in pricers(trace).items():
         expected = deflated_pricers(trace)[rank][Case.EXPECTED.value] if pricer.anchors.windows.uneven else None
         windows = None if expected is None else _reweigh_slow_steps(expected, step_ns)
@@ -91,9 +99,11 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
             found[rank] = Pricer(expected.graph, windows, pricer.residual_ratio)
         else:
             windows = pricer.anchors.windows
-            told = calibrate(pricer.graph, step_ns, windows, same_run=bool(trace.unprofiled_steps_ns))
-            found[rank] = Pricer(told, windows, pricer.residual_ratio)
-    return found
+            cases = calibrate(pricer.graph, step_ns, windows, same_run=bool(trace.unprofiled_steps_ns))
+            every = [Pricer(graph, windows, pricer.residual_ratio) for graph in cases]
+            found[rank] = every[len(every) // 2]
+            ends[rank] = tuple(one for one in every if one is not found[rank])
+    return found, ends
 
 
 # How often slow steps come is off the few that a capture shows by this factor at most.

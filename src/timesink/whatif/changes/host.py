@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import numpy as np
+import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import CallKind
@@ -156,17 +157,25 @@ class FeedLoader(EditedChange, Record):
     """Batches come from workers: a fetch costs what is left of work / workers after the time since the last fetch.
 
     A fetch of 300 us every 400 us with 2 workers: a batch takes 150 us, 100 us pass between fetches, so 50 us are left.
-    Without `workers` they always keep up. In either case the program pays for them with a share of the loading time.
+    Without `workers` they always keep up. In either case the program pays for them with a share of the loading time,
+    and at least what it took to take a batch over where that was measured: `fetch_us`, and `megabyte_us` for each
+    megabyte that is then copied to the device.
     """
 
     touches: ClassVar[Touches] = Touches.HOST
     target: Target = LOADER
     workers: int | None = None
+    fetch_us: Range = Range.exact(0.0)
+    megabyte_us: Range = Range.exact(0.0)
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        for thread, part in host_windows(graph, self.target).items():
+        windows = host_windows(graph, self.target)
+        copies = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")
+        megabytes = (copies["bytes"].sum() or 0) / 1e6 / max(sum(part.lengths_ns.size for part in windows.values()), 1)
+        taken_us = self.fetch_us.at(case) + self.megabyte_us.at(case) * megabytes
+        for thread, part in windows.items():
             length = np.maximum(part.lengths_ns, 1)
-            keep = np.full(length.size, fixes.LOADING_LEFT.at(case))
+            keep = np.maximum(fixes.LOADING_LEFT.at(case), taken_us * NS_PER_US / length)
             if self.workers:
                 since = np.concatenate(([0], part.start_ns[1:] - part.end_ns[:-1]))
                 keep = np.maximum(keep, np.clip((length / self.workers - since) / length, 0.0, 1.0))

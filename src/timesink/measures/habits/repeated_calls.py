@@ -171,6 +171,8 @@ def _tables(trace: Trace, operators: pl.Series) -> tuple[BoolArray, ...]:
     """Of each kernel, by its operator: whether it looks numbers up in a table, whether it adds up the gradient of one,
     and whether it goes over what has the shape of a table."""
     known = operators.is_not_null().to_numpy()
+    if not known.any():
+        return known, known, known
     told = trace.get(HOST_OPS).select("name", "input_shapes", "input_dtypes")[operators.drop_nulls()]
     number, first = numbered_rows(told)
     rows = (map(str, row) for row in told[first].iter_rows())

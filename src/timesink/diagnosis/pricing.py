@@ -97,7 +97,9 @@ def price_change(
     what is known of a gain that is mostly the profiler's. Its interval is as wide as runs of the program are apart.
     """
     priced = _priced(change, rank, trace, bound, signed)
-    return priced and priced._replace(gain=_as_repeated(priced.gain, rank, trace))
+    if priced is None or len(trace.unprofiled_steps_ns) < _TIMED:
+        return priced
+    return priced._replace(gain=_as_repeated(priced.gain, rank, trace))
 
 
 def _priced(change: Change, rank: int, trace: Trace, bound: Quantity, signed: bool) -> Priced | None:
@@ -153,8 +155,6 @@ def _as_repeated(gain: Quantity, rank: int, trace: Trace) -> Quantity:
     """The gain as two runs of as many steps as were timed without a profiler would show it: the median step of each is
     off by the spread of its steps over the root of their number, by 1.25 of that (the error of a median)."""
     times = trace.unprofiled_steps_ns
-    if len(times) < _TIMED:
-        return gain
     usual = median(times)
     spread = _OF_NORMAL * median(abs(time - usual) for time in times) / max(usual, 1.0)
     error = TO_P90 * _OF_MEDIAN * spread * math.sqrt(2 / len(times))

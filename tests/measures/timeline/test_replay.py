@@ -190,7 +190,7 @@ def test_a_known_mean_step_weighs_slow_steps_or_scales_the_host(monkeypatch: pyt
     monkeypatch.setattr(replay, "pricers", lambda _: {0: even, 1: odd})
     monkeypatch.setattr(replay, "deflated_pricers", lambda _: dict.fromkeys((0, 1), (None, expected, None)))
     monkeypatch.setattr(replay, "Pricer", lambda *given: given)
-    monkeypatch.setattr(replay, "calibrate", lambda graph, step_ns, windows: ((graph, step_ns),))
+    monkeypatch.setattr(replay, "calibrate", lambda graph, step_ns, windows, same_run: ((graph, step_ns),))
     found: Any = calibrated_pricers(Trace("made", {}).with_unprofiled_step(12.0 * NS_PER_MS))
     assert found[0] == (("graph 0", 12.0 * NS_PER_MS), even.anchors.windows, 0.1)
     graph, windows, residual = found[1]

@@ -170,16 +170,19 @@ class FeedLoader(EditedChange, Record):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         windows = host_windows(graph, self.target)
-        copies = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")
-        megabytes = (copies["bytes"].sum() or 0) / 1e6 / max(sum(part.lengths_ns.size for part in windows.values()), 1)
-        taken_us = self.fetch_us.at(case) + self.megabyte_us.at(case) * megabytes
+        taken_ns = self._taken_ns(windows, graph, case) if self.fetch_us.expected else 0.0
         for thread, part in windows.items():
             length = np.maximum(part.lengths_ns, 1)
-            keep = np.maximum(fixes.LOADING_LEFT.at(case), taken_us * NS_PER_US / length)
+            keep = np.maximum(fixes.LOADING_LEFT.at(case), taken_ns / length)
             if self.workers:
                 since = np.concatenate(([0], part.start_ns[1:] - part.end_ns[:-1]))
                 keep = np.maximum(keep, np.clip((length / self.workers - since) / length, 0.0, 1.0))
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
+
+    def _taken_ns(self, windows: Mapping[int, Intervals], graph: Graph, case: Case) -> float:
+        copied = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")["bytes"].sum()
+        megabytes = copied / 1e6 / max(sum(part.lengths_ns.size for part in windows.values()), 1)
+        return NS_PER_US * (self.fetch_us.at(case) + self.megabyte_us.at(case) * megabytes)
 
 
 class DropOperator(EditedChange, Record):

@@ -180,8 +180,8 @@ class FeedLoader(EditedChange, Record):
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
 
     def _taken_ns(self, windows: Mapping[int, Intervals], graph: Graph, case: Case) -> float:
-        copied = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")["bytes"].sum()
-        megabytes = copied / 1e6 / max(sum(part.lengths_ns.size for part in windows.values()), 1)
+        copied = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")["bytes"].to_numpy()
+        megabytes = float(copied.sum()) / 1e6 / max(sum(part.lengths_ns.size for part in windows.values()), 1)
         return NS_PER_US * (self.fetch_us.at(case) + self.megabyte_us.at(case) * megabytes)
 
 

@@ -37,6 +37,7 @@ from timesink.trials.prices import measured_prices, prices_on
 from timesink.trials.shares import kept_prices, prices
 from timesink.views.report import report_of
 from timesink.whatif import Case, Range
+from timesink.whatif.changes.host import FeedLoader
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 
 DEMO = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
@@ -234,6 +235,23 @@ def test_the_host_is_told_in_place_of_assumptions_and_only_meanwhile() -> None:
     with MeasuredPrices(figures=figures).assumed():
         assert fixes.PINNED_TIME.value == pytest.approx(0.3)
     assert fixes.PINNED_TIME.value == before and not fixes.PINNED_TIME.changed
+
+
+@given(st.floats(0.0, 5e3), st.floats(0.0, 500.0))
+def test_batches_of_workers_cost_this_host_a_part_each_and_a_part_by_size(fetch: float, megabyte: float) -> None:
+    fetched = [[size, fetch + megabyte * size / 1e6] for size in (1_000_000, 16_000_000)]
+    calls = calls_of({"fetched": fetched}, {}, is_trained=True)
+    assert calls["fetch"].expected == pytest.approx(fetch, abs=1e-6)
+    assert calls["megabyte"].expected == pytest.approx(megabyte, abs=1e-6)
+    told = MeasuredPrices(calls=calls).applied("loader_workers", (FeedLoader(),), ())
+    assert told == (FeedLoader(fetch_us=calls["fetch"], megabyte_us=calls["megabyte"]),)
+
+
+@given(st.lists(st.floats(1.0, 1e4), min_size=3, max_size=3).map(sorted))
+def test_calls_are_as_far_apart_as_their_turns_at_least(turns: list[float]) -> None:
+    found = calls_of({"blocks": 1, "trained_cast more": turns}, {}, is_trained=True)["cast"]
+    assert found.hopeful <= turns[0] / 12 * (1 + 1e-9) and found.cautious >= turns[2] / 12 * (1 - 1e-9)
+    assert found.hopeful < found.expected < found.cautious
 
 
 def test_a_fallback_is_an_assumption_and_each_price_says_where_it_comes_from() -> None:

@@ -208,6 +208,16 @@ def test_what_is_left_of_a_fetch(workers: int | None, case: Case, left: float) -
     assert np.diff(begins).tolist() == pytest.approx([100 + left, 100 + left])
 
 
+@pytest.mark.parametrize("fetch_us", [0.0, 10.0, 40.0, 200.0, 420.0])
+@pytest.mark.parametrize("case", list(Case))
+def test_a_batch_of_a_worker_takes_at_least_what_it_took(fetch_us: float, case: Case) -> None:
+    """As above, where that was measured: a share of 300 us, or more; maybe longer than to load it."""
+    graph = worked([(400 * n + 320, 400 * n + 325) for n in range(3)], ranges=FETCHES)
+    change = FeedLoader(Target("range", "data"), fetch_us=Range(2 * fetch_us, fetch_us, fetch_us / 2))
+    left = max(change.fetch_us.at(case), 300 * (0.3, 0.05, 0.0)[case.value])
+    assert np.diff(begins_us(change.rewrite(graph, case))).tolist() == pytest.approx(2 * [100 + left])
+
+
 def test_units_that_are_merged_cost_the_host_less_often() -> None:
     host = {(1, 1): Intervals.one(100 * US, 300 * US)}
     assert MergeUnits.of(host, 5e6).kept == Range(0.6, 0.2, 0.1)

@@ -34,7 +34,7 @@ from timesink.whatif.periods import Anchors, StepWindows
 
 _KAPPA_MOST: Final = 1.1  # by chance a step without the profiler takes a little longer than one with it
 _TRIED: Final = 22  # replays, in steps of 0.05
-_ENDS: Final = (0.1, 0.9)
+_ENDS: Final = (0.1, 0.9)  # of what is likely, as the ends of every price
 _ALIKE: Final = 1.25  # times: a host that is known so well makes steps that are as well known as any replay
 _ROUNDS: Final = 4  # of sharing out a cost: what is left of it after these is a hundredth
 _BETWEEN: Final = 50  # pieces of each, 0.001 long, in which the step is a straight line

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from statistics import median
 from typing import Any, Final
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
-from timesink.trials.bench.timing import Call, host_us, in_turns, on_gpu, synchronize, timed_us
+from timesink.trials.bench.timing import Call, host_us, in_turns, on_gpu, timed_us
 
 
 class _Block(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -59,8 +57,7 @@ class _Batches(torch.utils.data.Dataset):  # type: ignore[misc, unused-ignore]
 
 _BLOCKS, _SIZE, _CHANNELS, _TIMES = 6, 64, 16, 60
 _FETCHES, _FETCHED = 12, (1 << 20, 1 << 24)
-_ROUNDS, _IN_A_ROUND, _READY_S = 3, 10, 0.02
-_ACTIVITIES: Final = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu()
+_READY_S: Final = 0.02  # in which a worker has the next batch ready
 _PASSES: Final = {"inferred": False, "trained": True}
 
 
@@ -100,7 +97,6 @@ def machine() -> dict[str, Any]:
     calls = {"inferred": _stepper(layers, False, False), "hooked": _stepper(hooked, False, False)}
     found["hooked"] = in_turns(calls, "inferred")["hooked"]
     found["frames"] = host_us(lambda: [_frame(number) for number in range(100)], _TIMES)
-    found |= {f"{name}_recorded": _recorded_pass(_stepper(layers, trains, False)) for name, trains in _PASSES.items()}
     with suppress(RuntimeError, OSError):  # there may be no memory that processes share
         found["fetched"] = [[size, _fetched_us(size)] for size in _FETCHED]
     return {**found, **_of_gpu(small)} if on_gpu() else found
@@ -137,37 +133,6 @@ def _of_gpu(small: Any) -> dict[str, Any]:
     return found
 
 
-def _recorded_pass(step: Call) -> dict[str, float]:
-    """Microseconds of a pass without and with a profiler that records shapes; how much of the latter is within what it
-    records, and a quick launch of it, none on the CPU."""
-    rounds = []
-    for _ in range(_ROUNDS):
-        without = _mean_us(step)
-        with profile(activities=_ACTIVITIES, record_shapes=True) as recorded:
-            passed = _mean_us(step)
-        events = [event for event in recorded.events() if event.device_type.name == "CPU"]
-        within = _covered_us((event.time_range.start, event.time_range.end) for event in events) / _IN_A_ROUND
-        launches = sorted(event.time_range.elapsed_us() for event in events if "LaunchKernel" in event.name)
-        rounds.append((without, passed, within, launches[len(launches) // 10] if launches else 0.0))
-    return dict(zip(("without", "recorded", "within", "launch"), map(median, zip(*rounds, strict=True)), strict=True))
-
-
-def _mean_us(step: Call) -> float:
-    synchronize()
-    began = time.perf_counter()
-    for _ in range(_IN_A_ROUND):
-        step()
-    return (time.perf_counter() - began) * 1e6 / _IN_A_ROUND
-
-
-def _covered_us(spans: Iterable[tuple[float, float]]) -> float:
-    covered, reached = 0.0, 0.0
-    for start, end in sorted(spans):
-        covered += max(end - max(start, reached), 0.0)
-        reached = max(reached, end)
-    return covered
-
-
 def _fetched_us(size: int) -> float:
     """Microseconds in which a batch of so many bytes that a worker has ready is taken and moved to the device, less
     those of one that this process holds."""
@@ -188,7 +153,9 @@ def _fetched_us(size: int) -> float:
 
 def _recorded(small: Any) -> tuple[list[float], float]:
     """What an operator takes the host while it is recorded, and its kernel by the record, in microseconds."""
-    with torch.no_grad(), profile(activities=_ACTIVITIES) as recorded:
+    from torch.profiler import ProfilerActivity, profile
+
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
         took = host_us(lambda: small.add_(1.0))
     times = sorted(event.device_time for event in recorded.events() if event.device_type.name == "CUDA")
     return took, float(times[len(times) // 2]) if times else 0.0

@@ -96,13 +96,6 @@ def price_change(
     host leaves room for it without a profiler, and no replay is asked; nor where casts cannot be replayed. `bound` is
     what is known of a gain that is mostly the profiler's. Its interval is as wide as runs of the program are apart.
     """
-    priced = _priced(change, rank, trace, bound, signed)
-    if priced is None or len(trace.unprofiled_steps_ns) < _TIMED:
-        return priced
-    return priced._replace(gain=_as_repeated(priced.gain, rank, trace))
-
-
-def _priced(change: Change, rank: int, trace: Trace, bound: Quantity, signed: bool) -> Priced | None:
     if (unreplayed := _price_without_replay(change, rank, trace)) is not None:
         return unreplayed
     replayed = None
@@ -187,7 +180,8 @@ def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quanti
     gain = _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
     if _replayable(rank, trace) is None and not _has_room(rank, trace):  # the device may still wait for its host
         return Quantity.ms(most_ns, 0.0, most_ns)
-    return _beside_host(gain, rank, trace)
+    gain = _beside_host(gain, rank, trace)
+    return _as_repeated(gain, rank, trace) if len(trace.unprofiled_steps_ns) >= _TIMED else gain
 
 
 def _slower_clock(device: tuple[int, int], trace: Trace) -> float:
@@ -489,7 +483,8 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
     gain_ns = replay.gain_ns * ratio
     if change.touches is Touches.HOST and len(pricers(trace)) == 1:  # what the device needs, no profiler adds to
         gain_ns = min(gain_ns, max(step_ns - pricers(trace)[rank].busy_ns, low_ns))
-    return _quantity(*(min(each_ns, step_ns) for each_ns in (gain_ns, low_ns, high_ns)))
+    gain = _quantity(*(min(each_ns, step_ns) for each_ns in (gain_ns, low_ns, high_ns)))
+    return _as_repeated(gain, rank, trace) if len(trace.unprofiled_steps_ns) >= _TIMED else gain
 
 
 def _beside_hosts(change: Change, rank: int, replay: Price, trace: Trace) -> tuple[float, float]:

@@ -157,7 +157,7 @@ class FeedLoader(EditedChange, Record):
     """Batches come from workers: a fetch costs what is left of work / workers after the time since the last fetch.
 
     A fetch of 300 us every 400 us with 2 workers: a batch takes 150 us, 100 us pass between fetches, so 50 us are left.
-    Without `workers` they always keep up. In either case the program pays for them with a share of the loading time,
+    Without `workers` they keep up; in the cautious case there is one. In either case the program pays for them with a share of the loading time,
     and at least what it took to take a batch over where that was measured: `fetch_us`, and `megabyte_us` for each
     megabyte that is then copied to the device.
     """
@@ -170,13 +170,14 @@ class FeedLoader(EditedChange, Record):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         windows = host_windows(graph, self.target)
+        workers = self.workers or (1 if case is Case.CAUTIOUS else 0)
         taken_ns = self._taken_ns(windows, graph, case) if self.fetch_us.expected else 0.0
         for thread, part in windows.items():
             length = np.maximum(part.lengths_ns, 1)
             keep = np.maximum(fixes.LOADING_LEFT.at(case), taken_ns / length)
-            if self.workers:
+            if workers:
                 since = np.concatenate(([0], part.start_ns[1:] - part.end_ns[:-1]))
-                keep = np.maximum(keep, np.clip((length / self.workers - since) / length, 0.0, 1.0))
+                keep = np.maximum(keep, np.clip((length / workers - since) / length, 0.0, 1.0))
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
 
     def _taken_ns(self, windows: Mapping[int, Intervals], graph: Graph, case: Case) -> float:

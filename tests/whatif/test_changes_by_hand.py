@@ -202,8 +202,8 @@ FETCHES = [{"name": "data", "start": 400 * n, "end": 400 * n + 300} for n in ran
     [(None, Case.EXPECTED, 15), (None, Case.CAUTIOUS, 200), (2, Case.CAUTIOUS, 90), (1, Case.EXPECTED, 200)],
 )  # fmt: skip
 def test_what_is_left_of_a_fetch(workers: int | None, case: Case, left: float) -> None:
-    """Fetches of 300 us every 400 us: 0.05 of each stays, cautiously 0.3 and no less than with one worker, which hides the
-    100 us between them."""
+    """Fetches of 300 us every 400 us: 0.05 of each stays, cautiously 0.3 and no less than with one worker, which hides
+    the 100 us between them."""
     graph = worked([(400 * n + 320, 400 * n + 325) for n in range(3)], ranges=FETCHES)
     begins = begins_us(FeedLoader(Target("range", "data"), workers).rewrite(graph, case))
     assert np.diff(begins).tolist() == pytest.approx([100 + left, 100 + left])

@@ -157,9 +157,9 @@ class FeedLoader(EditedChange, Record):
     """Batches come from workers: a fetch costs what is left of work / workers after the time since the last fetch.
 
     A fetch of 300 us every 400 us with 2 workers: a batch takes 150 us, 100 us pass between fetches, so 50 us are left.
-    Without `workers` they keep up; in the cautious case there is one. In either case the program pays for them with a share of the loading time,
-    and at least what it took to take a batch over where that was measured: `fetch_us`, and `megabyte_us` for each
-    megabyte that is then copied to the device.
+    Without `workers` they keep up; in the cautious case there is one. In either case the program pays for them with a
+    share of the loading time, and at least what it took to take a batch over where that was measured: `fetch_us`, and
+    `megabyte_us` for each megabyte that is then copied to the device.
     """
 
     touches: ClassVar[Touches] = Touches.HOST

@@ -200,6 +200,31 @@ def test_a_known_mean_step_weighs_slow_steps_or_scales_the_host(monkeypatch: pyt
     assert found[1] == (("graph 1", 49.0 * NS_PER_MS), odd.anchors.windows, 1.1)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_may_be_left_of_a_host_stands_beside_what_is_expected(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Of a known step alone; where slow steps are weighed, their rate is all that it tells."""
+    even, odd = stepped(10.0, 10.0, graph="even", residual_ratio=0.1), stepped(2.5, 2.5, 53.0, 2.5, weight=[1, 1, 2, 1])
+    expected = stepped(2.0, 2.0, 50.0, 2.0, graph="odd", residual_ratio=0.1)
+    odd.residual_ratio = 0.1
+    monkeypatch.setattr(replay, "pricers", lambda _: {0: even, 1: odd})
+    monkeypatch.setattr(replay, "deflated_pricers", lambda _: {0: (None, even, None), 1: (None, expected, None)})
+    monkeypatch.setattr(replay, "Pricer", lambda graph, *_: graph)
+    asked: list[bool] = []
+
+    def calibrate(graph: str, step_ns: float, windows: StepWindows, same_run: bool) -> tuple[str, ...]:
+        asked.append(same_run)
+        return tuple(f"{graph} {at}" for at in range(count))
+
+    monkeypatch.setattr(replay, "calibrate", calibrate)
+    trace = Trace("made", {})
+    assert replay.calibrated_ends(trace) == {}
+    told = trace.with_unprofiled_step(19.8 * NS_PER_MS)
+    assert calibrated_pricers(told) == {0: f"even {count // 2}", 1: "odd"}
+    assert replay.calibrated_ends(told) == {0: ("even 0", "even 2") if count == 3 else ()}
+    replay.calibrated_ends(trace.with_unprofiled_step(19.8 * NS_PER_MS, (19.8 * NS_PER_MS,)))
+    assert asked == [False, True]
+
+
 def test_slow_steps_are_not_all_steps() -> None:
     """Half of the steps are seen to be slow: a mean above the slow step is no rate, be it within three times of it."""
     half = stepped(2.5, 2.5, 53.0, 2.5, 2.5, weight=[1, 1, 4, 1, 1])

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.gate.programs import Program
 
 from timesink import read
+from timesink.measures.idle import pieces
 from timesink.measures.idle.blame import idle_blame
 
 
@@ -32,3 +38,17 @@ def test_of_a_gap_before_a_page_the_last_five_milliseconds_are_the_pages(
     assert told.get("migration") == pytest.approx(1000 * page_us, abs=waited + 1)
     assert told.get("untraced", 0) == pytest.approx(1000 * own_us, abs=waited + 1)
     assert all(row["host"] is not None for row in before.iter_rows(named=True) if row["cause"] == "untraced")
+    if not own_us:  # nobody's code: the page may be another thread's
+        assert all(row["host"] is None for row in before.iter_rows(named=True) if row["cause"] == "migration")
+
+
+@given(st.lists(st.integers(-1, 9), max_size=12))
+def test_of_each_op_the_last_launch_up_to_it_is_known(calls: list[int]) -> None:
+    work: Any = SimpleNamespace(ops=SimpleNamespace(call=np.array(calls, np.int64)))
+    nothing: Any = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "_waits_by_device", lambda _: {})
+        patch.setattr(pieces, "_last_sources", lambda _: (nothing, nothing))
+        found = pieces.GapCutter.of(work, nothing, nothing).launched_before
+    launched = [[call for call in calls[: at + 1] if call >= 0] for at in range(len(calls))]
+    assert found.tolist() == [before[-1] if before else -1 for before in launched]

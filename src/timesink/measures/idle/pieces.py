@@ -97,7 +97,7 @@ class _Gaps(Record, eq=False):
         # The CPU touches a page at the end of what it does: it is the thread that launched what was before.
         touched_ns = np.where(known.migrates[op], end - assumed.PAGE_TOUCH_US.ns, start)
         launch = found_at(work.calls.start_ns, call)
-        thread = found_at(work.calls.thread, np.where(touched_ns > start, known.launched_before[op], call))
+        thread = found_at(work.calls.thread, np.where(known.migrates[op], known.launched_before[op], call))
         in_graph = end > work.blocks.start_ns[block]
         launched = (call >= 0) & ~in_graph
         host_end = np.where(launched, np.clip(launch, start, end), np.maximum(start, touched_ns))
@@ -126,8 +126,8 @@ class GapCutter(Record, eq=False):
     def of(cls, work: RankWork, activity: HostActivity, migrates: BoolArray) -> GapCutter:
         """What a rank's calls waited for, and what they and its blocks did."""
         call = work.ops.call
-        last = np.maximum.accumulate(np.where(call >= 0, np.arange(call.size), -1))
-        return cls(work, activity, _waits_by_device(work), *_last_sources(work), migrates, found_at(call, last))
+        last = np.maximum.accumulate(np.arange(call.size) * (call >= 0))
+        return cls(work, activity, _waits_by_device(work), *_last_sources(work), migrates, call[last])
 
     def drained_at(self, frame: pl.DataFrame) -> IntArray:
         """When blocking calls drained one device: the start of the first gap that follows each of them."""

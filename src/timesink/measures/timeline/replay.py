@@ -79,23 +79,26 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
     Where that time is not known (`unprofiled_step_ns`), those of the trace as it is. Where some steps are slow, the
     known mean step says how often they come, if that is about as often as in the trace.
     """
-    return pricers(trace) if trace.unprofiled_step_ns is None else _calibrated(trace)[0]
+    return _calibrated(trace)[0]
 
 
 def calibrated_ends(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
     """The same with the most and the least of the host's time that may be left, where the step does not tell: a device
     that takes all of it hides the host, and another change may uncover it."""
-    return {} if trace.unprofiled_step_ns is None else _calibrated(trace)[1]
+    return _calibrated(trace)[1]
 
 
 @remembered
 def _calibrated(trace: Trace) -> tuple[Mapping[int, Pricer], Mapping[int, tuple[Pricer, ...]]]:
-    step_ns = trace.unprofiled_step_ns or 0.0
+    if (step_ns := trace.unprofiled_step_ns) is None:
+        return pricers(trace), {}
     found, ends = dict[int, Pricer](), dict[int, tuple[Pricer, ...]]()
     for rank, pricer in pricers(trace).items():
-        expected = deflated_pricers(trace)[rank][Case.EXPECTED.value] if pricer.anchors.windows.uneven else None
-        windows = None if expected is None else _reweigh_slow_steps(expected, step_ns)
-        if expected is not None and windows is not None:
+        expected, windows = pricer, None
+        if pricer.anchors.windows.uneven:
+            expected = deflated_pricers(trace)[rank][Case.EXPECTED.value]
+            windows = _reweigh_slow_steps(expected, step_ns)
+        if windows is not None:
             found[rank] = Pricer(expected.graph, windows, pricer.residual_ratio)
         else:
             windows = pricer.anchors.windows

@@ -68,7 +68,11 @@ MODULES = {
         "measures/communication/clocks.py",
         "measures/communication/test_clocks_by_hand.py measures/communication/test_clocks_in_rounds.py",
     ),
-    "pieces": ("measures/idle/pieces.py", f"measures/idle/test_pieces.py measures/idle/test_touched_pages.py {CASES}", "IDL"),
+    "pieces": (
+        "measures/idle/pieces.py",
+        f"measures/idle/test_pieces.py measures/idle/test_touched_pages.py {CASES}",
+        "IDL",
+    ),
     "lateness": (
         "measures/ranks/lateness.py",
         f"measures/ranks/test_lateness.py measures/ranks/test_paces.py measures/communication/test_waits.py {CASES}",

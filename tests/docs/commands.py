@@ -34,6 +34,8 @@ NEEDS_MORE = {
     "timesink ranks 's3://": "an object store",
     'timesink ranks "$1" --engine': "a batch job; test_batch_script.py runs it",
     "timesink try -- torchrun": "torchrun, and two GPUs",
+    "timesink try --only tf32 -- torchrun": "torchrun, and four GPUs",
+    "timesink verify --toggle TF32=0/1 -- torchrun": "torchrun, and four GPUs",
     "timesink ranks --pipeline capture/": "a capture of a program of stages; tests/guides has one",
     "timesink mcp": "an agent that speaks the protocol; tests/mcp runs it",
     "timesink compare a.json.gz b.json.gz --calibration": "a calibration made on the GPU of the captures",

@@ -81,10 +81,12 @@ def test_a_time_below_the_floor_is_impossible(tmp_path: Path) -> None:
 
 
 def test_what_a_program_leaves_running_is_ended(tmp_path: Path) -> None:
+    pid = str(tmp_path / "pid")
     daemon = (
         "import os\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n"
-        f"  open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n  time.sleep(600)\n os._exit(0)\n"
-        "time.sleep(0.2)\ndef solve(x): return softmax(x)"
+        f"  open({pid!r}, 'w').write(str(os.getpid()))\n  time.sleep(600)\n os._exit(0)\n"
+        f"while not os.path.exists({pid!r}) or not os.path.getsize({pid!r}): time.sleep(0.01)\n"
+        "def solve(x): return softmax(x)"
     )
     assert judge(tmp_path, daemon).launch("after", 1).receipt == RIGHT
     time.sleep(0.1)

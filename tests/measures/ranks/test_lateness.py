@@ -395,13 +395,16 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
     [(0.25, {}, True), (0.26, {}, False), (0.25, {"late_by": DEVICE}, False), (0.25, {"estimated": None}, False),
      (0.25, {"own": 1.0}, False), (0.5, {"told": 100.0}, True), (0.51, {"told": 100.0}, False),
      (0.5, {"profiled": 1.0, "told": 0.5}, True), (0.51, {"profiled": 1.0, "told": 0.5}, False),
-     (0.3, {"profiled": 0.0, "told": 0.5}, True)],
+     (0.3, {"profiled": 0.0, "told": 0.5}, True), (0.29, {"recorded": 8}, True), (0.3, {"recorded": 8}, False),
+     (0.54, {"told": 100.0, "recorded": 8}, True), (0.55, {"told": 100.0, "recorded": 8}, False)],
 )  # fmt: skip
 def test_a_host_may_be_late_by_recording_up_to_what_it_adds(
     gain: float, given: dict[str, Any], may: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """150 of 200 ns without the profiler: a quarter."""
-    monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=None))
+    """150 of 200 ns without the profiler: a quarter; and what recording surely took of the hosts that the gain is held
+    against."""
+    rows = pl.DataFrame({"rank": [0, 1], "recorded_ns": [given.get("recorded", 0), 999]})
+    monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=rows)))
     monkeypatch.setattr(of, "step_ns", lambda _: given.get("profiled", 200.0))
     monkeypatch.setattr(of, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))
     monkeypatch.setattr(of, "_own_host_ns", lambda *_: given.get("own", 0.0))

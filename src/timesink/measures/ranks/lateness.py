@@ -390,11 +390,14 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
 
 def may_be_recording(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> bool:
     """Whether a rank is late by its host by no more than recording makes the step longer, and takes no longer than it
-    could make one host of several."""
-    profiled, estimated = step_ns(collective_waits(trace).job), estimated_step_ns(trace)
+    could make one host of several. The gain is held against hosts without what recording takes at least: so is it."""
+    job = collective_waits(trace).job
+    profiled, estimated = step_ns(job), estimated_step_ns(trace)
     if late_by != "host_ns" or not estimated or _own_host_ns(trace, rank):
         return False
-    return gain_ratio <= 1 - (trace.unprofiled_step_ns or estimated[1]) / max(profiled, 1.0)
+    recorded_ns = float(job.steps.filter(pl.col("rank") == rank)["recorded_ns"].to_numpy().max(initial=0))
+    left_ns = (trace.unprofiled_step_ns or estimated[1]) - recorded_ns
+    return gain_ratio <= 1 - left_ns / max(profiled, 1.0)
 
 
 def _runs_what_peers_run(trace: Trace, rank: int) -> bool:

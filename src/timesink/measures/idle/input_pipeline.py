@@ -182,7 +182,8 @@ def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
         true    16384  0      false: what a game in Python made of them
     """
     is_over = ~pl.col("brings") & pl.col("brings").shift(fill_value=False).over(_THREAD)
-    turns = calls.with_columns(turn=is_over.cum_sum().over(_THREAD), sent=pl.col("bytes") * pl.col("brings"))
+    turns = calls.with_columns(turn=is_over, sent=pl.col("bytes") * pl.col("brings"))
+    turns = turns.with_columns(pl.col("turn").cum_sum().over(_THREAD))  # oldest Polars: no window in a window
     sent, read = pl.col("sent").sum().over(*_THREAD, "turn"), pl.col("read").sum().over(*_THREAD, "turn")
     return turns.with_columns(pl.col("brings") & ((read < sent) | (sent == 0)))
 

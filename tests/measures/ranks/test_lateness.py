@@ -396,6 +396,7 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
      (0.25, {"own": 1.0}, False), (0.5, {"told": 100.0}, True), (0.51, {"told": 100.0}, False),
      (0.5, {"profiled": 1.0, "told": 0.5}, True), (0.51, {"profiled": 1.0, "told": 0.5}, False),
      (0.3, {"profiled": 0.0, "told": 0.5}, True), (0.29, {"recorded": 8}, True), (0.3, {"recorded": 8}, False),
+     (0.25, {"of": 2, "recorded": 8}, True), (0.26, {"of": 2, "recorded": 8}, False),
      (0.54, {"told": 100.0, "recorded": 8}, True), (0.55, {"told": 100.0, "recorded": 8}, False)],
 )  # fmt: skip
 def test_a_host_may_be_late_by_recording_up_to_what_it_adds(
@@ -403,7 +404,7 @@ def test_a_host_may_be_late_by_recording_up_to_what_it_adds(
 ) -> None:
     """150 of 200 ns without the profiler: a quarter; and what recording surely took of the hosts that the gain is held
     against."""
-    rows = pl.DataFrame({"rank": [0, 1], "recorded_ns": [given.get("recorded", 0), 999]})
+    rows = pl.DataFrame({"rank": [given.get("of", 0), 1], "recorded_ns": [given.get("recorded", 0), 999]})
     monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=rows)))
     monkeypatch.setattr(of, "step_ns", lambda _: given.get("profiled", 200.0))
     monkeypatch.setattr(of, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))

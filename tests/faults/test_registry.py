@@ -106,12 +106,19 @@ def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captur
     }  # fmt: skip
 
 
-def test_the_eighth_set_runs_on_one_gpu_without_marks_and_a_third_of_it_is_set_aside() -> None:
-    eighth = [suite.find(case.fault) for case in suite.cases("eighth:")]
-    assert {(fault.gpus, fault.marked) for fault in eighth} == {(1, False)}
-    assert Counter((fault.split, fault.healthy) for fault in eighth) == {
-        ("eighth_tune", False): 9, ("eighth_tune", True): 1, ("eighth_evaluate", False): 6, ("eighth_evaluate", True): 1
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("eighth", (9, 1, 6, 1)), ("ninth", (8, 2, 8, 1))],
+    ids=["a third of the eighth", "half of the ninth"],
+)
+def test_sets_of_one_gpu_hold_no_marks_and_a_part_of_them_is_set_aside(
+    name: str, counts: tuple[int, int, int, int]
+) -> None:
+    """`counts`: faults and healthy programs to tune on, and those set aside."""
+    programs = [suite.find(case.fault) for case in suite.cases(f"{name}:")]
+    assert {(fault.gpus, fault.marked) for fault in programs} == {(1, False)}
+    kinds = [(f"{name}_{part}", healthy) for part in ("tune", "evaluate") for healthy in (False, True)]
+    assert Counter((fault.split, fault.healthy) for fault in programs) == dict(zip(kinds, counts, strict=True))
 
 
 def test_programs_of_two_ranks_have_two_severities_and_healthy_ones_three_sizes() -> None:
@@ -138,11 +145,3 @@ def test_cases_are_chosen_by_name_severity_and_topic() -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(SystemExit, match="item_per_layer"):
         suite.cases("no_such_program")
-
-
-def test_the_ninth_set_runs_on_one_gpu_without_marks_and_half_of_it_is_set_aside() -> None:
-    ninth = [suite.find(case.fault) for case in suite.cases("ninth:")]
-    assert {(fault.gpus, fault.marked) for fault in ninth} == {(1, False)}
-    assert Counter((fault.split, fault.healthy) for fault in ninth) == {
-        ("ninth_tune", False): 8, ("ninth_tune", True): 2, ("ninth_evaluate", False): 8, ("ninth_evaluate", True): 1
-    }  # fmt: skip

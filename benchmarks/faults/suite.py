@@ -23,12 +23,13 @@ FIFTH_SEED = "timesink faults 5"
 SEVENTH_SEED = "timesink faults 7"
 EIGHTH_SEED = "timesink faults 8"
 NINTH_SEED = "timesink faults 9"
-FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
+TENTH_SEED = "timesink faults 10"
+FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth"}
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
     "fifth_evaluate", "sixth", "seventh_tune", "seventh_evaluate", "eighth_tune", "eighth_evaluate",
-    "ninth_tune", "ninth_evaluate",
+    "ninth_tune", "ninth_evaluate", "tenth_tune", "tenth_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
@@ -36,8 +37,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`seventh_tune` and `seventh_evaluate`, and so on to the ninth: the seventh, eighth and ninth, split like the third."""
-Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
+`seventh_tune` and `seventh_evaluate`, and so on to the tenth: each split like the third."""
+Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -48,6 +49,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     7: (SEVENTH_SEED, "seventh_tune", "seventh_evaluate"),
     8: (EIGHTH_SEED, "eighth_tune", "eighth_evaluate"),
     9: (NINTH_SEED, "ninth_tune", "ninth_evaluate"),
+    10: (TENTH_SEED, "tenth_tune", "tenth_evaluate"),
 }
 
 

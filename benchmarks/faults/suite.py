@@ -160,7 +160,7 @@ def seventh(name: str, topic: str, bottleneck: str, environment: tuple[tuple[str
 
 
 def eighth(name: str, topic: str, bottleneck: str, compiles: bool = False, part: Set = 8) -> Fault:
-    """A program of the eighth set or the ninth, on one GPU and without a mark."""
+    """A program of the eighth set, or a later one, on one GPU and without a mark."""
     steps = ("medium",) if bottleneck == HEALTHY else ("high",)
     return Fault(name, f"{FOLDERS[part]}.{topic}", bottleneck, steps, compiles=compiles, part=part, recorded=5)
 
@@ -168,6 +168,11 @@ def eighth(name: str, topic: str, bottleneck: str, compiles: bool = False, part:
 def ninth(name: str, topic: str, bottleneck: str, compiles: bool = False) -> Fault:
     """A program of the ninth set."""
     return eighth(name, topic, bottleneck, compiles, 9)
+
+
+def alone(name: str, bottleneck: str, compiles: bool = False) -> Fault:
+    """A program of the tenth set on one GPU."""
+    return eighth(name, "loops", bottleneck, compiles, 10)
 
 
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
@@ -371,6 +376,22 @@ FAULTS: tuple[Fault, ...] = (
     ninth("rmsprop_one_by_one", "pictures", "optimizer_unfused"),
     ninth("noise_removed_in_small_steps", "pictures", "launch_bound"),
     ninth("sampled_as_a_graph", "pictures", HEALTHY),
+    alone("answers_scored_one_by_one", "launch_bound"),
+    alone("images_augmented_one_by_one", "launch_bound"),
+    alone("weights_unpacked_from_bytes", "dtype_conversion"),
+    alone("equations_in_fp64", "precision"),
+    alone("frames_stacked_from_lists", "host_to_device_copy"),
+    alone("experts_balanced_by_numbers", "host_sync"),
+    alone("speech_decoded_eagerly", "launch_bound"),
+    alone("batches_mixed_in_numpy", "input_pipeline"),
+    alone("gates_and_norms_by_hand", "pointwise_unfused", compiles=True),
+    alone("keys_of_groups_attended_by_einsum", "attention_unfused"),
+    alone("adagrad_one_by_one", "optimizer_unfused"),
+    alone("features_taken_home", "device_to_host_copy"),
+    alone("replay_priorities_in_python", "host_python"),
+    alone("students_taught", HEALTHY),
+    alone("patches_of_pictures_trained", HEALTHY, compiles=True),
+    alone("pictures_told_apart", HEALTHY),
 )
 
 

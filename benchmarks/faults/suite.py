@@ -175,6 +175,11 @@ def alone(name: str, bottleneck: str, compiles: bool = False) -> Fault:
     return eighth(name, "loops", bottleneck, compiles, 10)
 
 
+def tenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
+    """A program of the tenth set, of two ranks."""
+    return fifth(name, topic, bottleneck, recorded=recorded, part=10)
+
+
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
 FAULTS: tuple[Fault, ...] = (
     Fault("item_per_layer", "syncs", "host_sync", fix_captured=True),
@@ -392,6 +397,28 @@ FAULTS: tuple[Fault, ...] = (
     alone("students_taught", HEALTHY),
     alone("patches_of_pictures_trained", HEALTHY, compiles=True),
     alone("pictures_told_apart", HEALTHY),
+    tenth("words_counted_by_one_rank", "late", "straggler"),
+    tenth("evaluated_each_second_step", "uneven", "straggler"),
+    tenth("losses_logged_by_one_rank", "late", "straggler"),
+    tenth("hosts_of_varied_length", "controls", HEALTHY),
+    tenth("longer_sequences_on_one_rank", "uneven", "straggler"),
+    tenth("words_counted_behind_the_queue", "late", "straggler"),
+    tenth("augmented_more_by_one_rank", "late", "straggler"),
+    tenth("sharded_and_clipped", "controls", HEALTHY),
+    tenth("pieces_accumulated_by_one_rank", "uneven", "straggler"),
+    tenth("saved_each_second_step", "late", "straggler", recorded=6),
+    tenth("logged_in_turn", "late", "straggler"),
+    tenth("samples_drawn_by_one_rank", "uneven", "straggler"),
+    tenth("half_as_many_workers", "late", "straggler"),
+    tenth("counted_by_both", "controls", HEALTHY),
+    tenth("pageable_on_one_rank", "late", "straggler"),
+    tenth("tokens_routed_to_one_expert", "uneven", "straggler"),
+    tenth("histograms_by_one_rank", "late", "straggler", recorded=8),
+    tenth("one_thread_on_one_rank", "late", "straggler"),
+    tenth("loss_logged_later", "controls", HEALTHY),
+    tenth("gradients_checked_by_one_rank", "late", "straggler"),
+    tenth("averages_kept_by_one_rank", "uneven", "straggler"),
+    tenth("metrics_written_by_a_thread", "late", "straggler"),
 )
 
 

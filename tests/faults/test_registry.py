@@ -107,16 +107,17 @@ def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captur
 
 
 @pytest.mark.parametrize(
-    ("name", "counts"),
-    [("eighth", (9, 1, 6, 1)), ("ninth", (8, 2, 8, 1))],
-    ids=["a third of the eighth", "half of the ninth"],
+    ("name", "gpus", "counts"),
+    [("eighth", {1}, (9, 1, 6, 1)), ("ninth", {1}, (8, 2, 8, 1)), ("tenth", {1, 2}, (21, 6, 10, 1))],
+    ids=["a third of the eighth", "half of the ninth", "a third of the tenth"],
 )
-def test_sets_of_one_gpu_hold_no_marks_and_a_part_of_them_is_set_aside(
-    name: str, counts: tuple[int, int, int, int]
+def test_later_sets_hold_no_marks_and_a_part_of_them_is_set_aside(
+    name: str, gpus: set[int], counts: tuple[int, int, int, int]
 ) -> None:
     """`counts`: faults and healthy programs to tune on, and those set aside."""
     programs = [suite.find(case.fault) for case in suite.cases(f"{name}:")]
-    assert {(fault.gpus, fault.marked) for fault in programs} == {(1, False)}
+    assert {fault.gpus for fault in programs} == gpus
+    assert not any(fault.marked for fault in programs)
     kinds = [(f"{name}_{part}", healthy) for part in ("tune", "evaluate") for healthy in (False, True)]
     assert Counter((fault.split, fault.healthy) for fault in programs) == dict(zip(kinds, counts, strict=True))
 

@@ -1,1 +1,1 @@
-"""The tenth set: jobs of two ranks of which one is late, and programs of one GPU."""
+"""The tenth set: jobs of two ranks, one of them late in as many ways as scripts have; loops of one GPU; no marks."""

@@ -349,8 +349,10 @@ NETWORK, DEVICE, HOST = "network_ns", "device_ns", "host_ns"
         (NETWORK, {"gain": 0.2, "profiled": 1.0, "told": 100.0}, (20 * (1 - E), 20, 20 * (1 + E), 100)),
         (NETWORK, {"gain": 0.0, "profiled": 0.0, "told": 100.0}, (0, 0, 0, 100)),
         # its excess goes, or what the replay says if that is more
-        (DEVICE, {"spread": 0.3, "gone": 0.5, "same": True}, (20 * (1 - E), 50, 50 * (1 + E), 100)),
-        (DEVICE, {"spread": 0.05, "gone": 0.1, "same": True}, (5 * (1 - E), 20, 20 * (1 + E), 100)),
+        (DEVICE, {"spread": 0.3, "gone": 0.5, "more": 0.0}, (20 * (1 - E), 50, 50 * (1 + E), 100)),
+        (DEVICE, {"spread": 0.05, "gone": 0.1, "more": 0.0}, (5 * (1 - E), 20, 20 * (1 + E), 100)),
+        # of what it has three quarters to do besides, those are spread and the rest goes
+        (DEVICE, {"spread": 0.3, "gone": 0.5, "more": 0.75}, (20 * (1 - E), 35, 50 * (1 + E), 100)),
         # its share is spread over all: what goes at most is all of the excess, at least what either says
         (DEVICE, {"spread": 0.3, "gone": 0.5}, (20 * (1 - E), 30, 50 * (1 + E), 100)),
         (DEVICE, {"spread": 0.4, "gone": 0.1}, (20 * (1 - E), 40, 40 * (1 + E), 100)),
@@ -383,7 +385,7 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
         "collective_waits": None, "lateness": None, "slowed_ns": None, "evened_out": parts,
         "estimated_step_ns": given.get("estimated", (90, 100, 110)), "_room": given.get("room"),
         "as_often_ns": (given.get("gain", 40.0), given.get("profiled", 200.0)), "_own_host_ns": given.get("own"),
-        "_runs_what_peers_run": given.get("same", False),
+        "_work_share": given.get("more", 1.0),
     }.items():  # fmt: skip
         monkeypatch.setattr(of, name, lambda *_, value=value: value)
     found = of.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
@@ -416,35 +418,77 @@ def kernels(rank: int, name: str, *spans: tuple[int, int], kind: str = "kernel")
     return [{"rank": rank, "name": name, "start_ns": start, "end_ns": end, "kind": kind} for start, end in spans]
 
 
-@pytest.mark.parametrize(
-    ("own", "split", "alike"),
-    [([(0, 1), (1, 9)], 95, True), ([(0, 1), (1, 9)], 94, False), ([(0, 1)], 95, False),
-     ([(n, n + 1) for n in range(5)], 95, True), ([(n, n + 1) for n in range(5)], 94, False)],
-)  # fmt: skip
-def test_a_rank_does_what_its_peers_do_where_it_runs_nearly_all_their_kernels_as_often(
-    own: list[tuple[int, int]], split: int, alike: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 100 ns of rank 1's kernels, 95 and more are in two runs of one that rank 0 runs as often or more often.
+Runs = dict[str, tuple[int, int]]
+PASS: Runs = {"gemm": (10, 80), "relu": (10, 20)}
 
-    How long rank 0 takes for them is its own affair; sends, copies, and what rank 0 alone runs do not count.
-    """
-    assert assumed.SAME_WORK.value == 0.95
-    rows = [
-        *kernels(0, "gemm", *own), *kernels(0, "alone", (0, 9_000)),
-        *kernels(1, "gemm", (0, 40), (40, split)), *kernels(1, "odd", (1_000, 1_100 - split)),
-        *kernels(1, "send", (0, 900)), *kernels(1, "copy", (0, 900), kind="memcpy"),
-    ]  # fmt: skip
+
+def share_of_work(ranks: dict[int, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, steps: int = 2) -> float:
+    """Of rank 0; its own steps are as many as are given, those of the others two."""
+    windows = [(r, n) for r in ranks for n in range(steps if r == 0 else 2)]
+    spans = {"rank": [r for r, _ in windows], "device": 0, "start_ns": [1_000 * (1 + n) for _, n in windows]}
+    steady = pl.DataFrame(spans).with_columns(end_ns=pl.col("start_ns") + 1_000)
+    rows = [row | {"device": 0} for of_rank in ranks.values() for row in of_rank]
     shape = {name: pl.lit(None if name == "grid_x" else 1, pl.Int32) for name in ("grid_x", "grid_y", "grid_z")}
     ops = pl.DataFrame(rows).with_columns(**shape)
     classes = ["communication" if row["name"] == "send" else "compute" for row in rows]
     monkeypatch.setattr(of, "class_of_ops", lambda _: pl.Series(classes))
-    assert of._runs_what_peers_run(a_trace(ops=ops), 0) is alike
+    monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
+    return of._work_share(a_trace(ops=ops), 0)
 
 
-def test_of_no_peer_a_rank_does_not_do_what_peers_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    ops = pl.DataFrame(kernels(0, "gemm", (0, 40))).with_columns(grid_x=1, grid_y=1, grid_z=1)
-    monkeypatch.setattr(of, "class_of_ops", lambda _: pl.Series(["compute"]))
-    assert of._runs_what_peers_run(a_trace(ops=ops), 0) is False
+def steady_steps(rank: int, runs: Runs, steps: int = 2) -> list[dict[str, Any]]:
+    """Steps of 1,000 ns from 1,000 ns on in which kernels run so often, all of a name together for so long."""
+    return [
+        row
+        for step in range(1, steps + 1)
+        for name, (count, total) in runs.items()
+        for row in kernels(rank, name, *((1_000 * step, 1_000 * step + total // count),) * count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "share"),
+    [
+        ({"gemm": (10, 160), "relu": (10, 40)}, 0.0),  # as often, and twice as slow
+        ({"gemm": (15, 120), "relu": (15, 30)}, 1.0),  # half a pass more
+        ({"gemm": (20, 160), "relu": (10, 20)}, 0.0),  # one kernel more
+        ({**PASS, "mm": (40, 400)}, 0.0),  # a load beside it
+        ({**PASS, "narrow": (4, 40), "small": (3, 6)}, 1.0),  # a pass over something else
+        ({"gemm": (10, 90), "relu": (10, 20), "narrow": (5, 25), "small": (5, 5)}, 0.75),  # and slower by 10 of 40
+        ({"wide": (10, 160), "relu": (10, 20)}, 1.0),  # other kernels: another batch
+        ({"gemm": (20, 160), "relu": (20, 20), "send": (99, 990)}, 1.0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("peers", [1, 3])
+def test_more_of_a_batch_is_work_and_slower_kernels_or_a_load_are_not(
+    own: Runs, share: float, peers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What several kernels do, as a pass over data does, somebody has to do; what else is beyond the peers goes."""
+    others = {rank: steady_steps(rank, PASS) for rank in range(1, peers + 1)}
+    assert share_of_work({0: steady_steps(0, own), **others}, monkeypatch) == pytest.approx(share)
+
+
+def test_work_is_counted_per_steady_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that one rank has more in its window, and what comes before and after, make no work."""
+    before = kernels(0, "gemm", (0, 900), (100, 900)) + kernels(0, "relu", *((100, 101),) * 30)
+    after = kernels(0, "gemm", (4_000, 4_900)) + kernels(0, "copy", (1_000, 1_900), kind="memcpy")
+    slower = {"gemm": (10, 90), "relu": (10, 20)}
+    ranks = {0: before + steady_steps(0, slower, 3) + after, 1: steady_steps(1, PASS)}
+    assert share_of_work(ranks, monkeypatch, steps=3) == 0.0
+
+
+@pytest.mark.parametrize(("missing", "share"), [(5, 0.0), (6, 1.0)])
+def test_a_rank_may_leave_a_twentieth_of_what_its_peers_run(
+    missing: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert assumed.SAME_WORK.value == 0.95
+    slower, peers = {"gemm": (1, 190)}, {"gemm": (1, 100 - missing), "odd": (1, missing)}
+    ranks = {0: steady_steps(0, slower), 1: steady_steps(1, peers)}
+    assert share_of_work(ranks, monkeypatch) == share
+
+
+def test_of_no_peer_all_of_it_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert share_of_work({0: steady_steps(0, PASS)}, monkeypatch) == 1.0
 
 
 @pytest.mark.parametrize(

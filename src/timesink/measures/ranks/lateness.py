@@ -358,8 +358,8 @@ _ANOTHER_RUN: Final = 2.0  # times the recorded step: a step told to be as long 
 def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> RankWorth:
     """The gain without the lateness of a rank that replays put at `gain_ratio` of the time.
 
-    Late by more work (`device_ns`): where the rank runs all that its peers run, and more or more slowly, its excess
-    goes; where its share is larger, balancing leaves some of the excess on the peers, half of it on one peer. Late by
+    Late by more work (`device_ns`): where the rank runs what its peers run and more slowly, its excess goes; of what it
+    has to do besides (`_work_share`) balancing leaves some on the peers, half of it on one peer. Late by
     its host (`host_ns`): a profiler slows hosts, and some more than others, so it wins no more than what the job's step
     exceeds the other ranks' own, both without the profiler by estimate, and perhaps nothing; but of a host that takes
     several times as long as the others' the time beyond that is no profiler's. Where the step without the profiler is
@@ -374,7 +374,8 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)
     if late_by == "device_ns":
         spread, gone = evened_out(waits, lateness(trace), rank, slowed_ns(trace))
-        worth = max(gain, gone) if _runs_what_peers_run(trace, rank) else spread
+        more = _work_share(trace, rank)
+        worth = more * spread + (1 - more) * max(gain, gone)
         if worth:
             low, gain = min(low, spread * (1 - error)), worth
             high = max(high, worth * (1 + error), gone * (1 + error))
@@ -400,17 +401,39 @@ def may_be_recording(trace: Trace, rank: int, gain_ratio: float, late_by: str) -
     return gain_ratio <= 1 - left_ns / max(profiled, 1.0)
 
 
-def _runs_what_peers_run(trace: Trace, rank: int) -> bool:
-    """Whether the rank runs most kernels of its peers, in the same shapes and as often."""
+def _work_share(trace: Trace, rank: int) -> float:
+    """Of what a rank computes in a step beyond its peers, the share that somebody has to do: 1 where it has more of a
+    batch, 0 where it runs what they run and more slowly, or nothing but one kernel besides.
+
+    Peers take 100 ns; the rank runs the same in 110 ns, and a pass of 30 ns of several kernels besides: 30 of 40. One
+    kernel over and over is a load beside the job, and no pass over data.
+    """
     ops, shape = trace.get(DEVICE_OPS), ["name", "grid_x", "grid_y", "grid_z"]
     kernels = ops.filter((class_of_ops(trace) == "compute") & (ops["kind"] == "kernel"))
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("length_ns")
-    counts = kernels.group_by("rank", *shape).agg(pl.len().alias("runs"), length)
-    own = counts.filter(pl.col("rank") == rank).select(*shape, pl.col("runs").alias("own_runs"))
-    theirs = counts.filter(pl.col("rank") != rank).join(own, on=shape, how="left", nulls_equal=True)
-    as_often = (pl.col("own_runs").fill_null(0) / pl.col("runs")).clip(upper_bound=1.0)
-    alike = theirs.select((as_often * pl.col("length_ns")).sum() / pl.col("length_ns").sum()).item()
-    return bool(alike >= assumed.SAME_WORK.value)  # of no kernel NaN, which is not
+    steady = collective_waits(trace).job.steps.group_by("rank", "device")
+    windows = steady.agg(
+        pl.col("start_ns").min().alias("from_ns"), pl.col("end_ns").max().alias("to_ns"), steps=pl.len()
+    )
+    kernels = kernels.join(windows, on=["rank", "device"]).filter(
+        (pl.col("start_ns") >= pl.col("from_ns")) & (pl.col("start_ns") < pl.col("to_ns"))
+    )
+    runs, length = 1 / pl.col("steps"), (pl.col("end_ns") - pl.col("start_ns")) / pl.col("steps")
+    counts = kernels.group_by("rank", *shape).agg(runs.sum().alias("runs"), length.sum().alias("length_ns"))
+    peers = max(counts["rank"].n_unique() - 1, 1)
+    theirs = counts.filter(pl.col("rank") != rank).group_by(shape).agg(pl.col("runs", "length_ns").sum() / peers)
+    own = counts.filter(pl.col("rank") == rank).drop("rank")
+    both = own.join(theirs, on=shape, how="full", suffix="_peers", coalesce=True, nulls_equal=True)
+    ratio = pl.col("runs_peers") / pl.col("runs")
+    both = both.fill_null(0.0).with_columns(
+        more_ns=(1 - ratio).clip(0) * pl.col("length_ns"), less_ns=(1 - 1 / ratio).clip(0) * pl.col("length_ns_peers"),
+    )  # fmt: skip
+    more, less, taken, usual = both.select(pl.sum("more_ns", "less_ns", "length_ns", "length_ns_peers")).row(0)
+    if not usual or less > (1 - assumed.SAME_WORK.value) * usual:
+        return 1.0
+    kinds = both.group_by("name").agg((pl.col("runs") - pl.col("runs_peers")).clip(0).sum())["runs"]
+    if kinds.max() >= assumed.SAME_WORK.value * kinds.sum():
+        return 0.0
+    return float(np.clip((more - less) / max(taken - usual, 1.0), 0.0, 1.0))
 
 
 def _own_host_ns(trace: Trace, rank: int) -> float:

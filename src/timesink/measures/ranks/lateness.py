@@ -430,7 +430,7 @@ def _work_share(trace: Trace, rank: int) -> float:
     more, less, taken, usual = both.select(pl.sum("more_ns", "less_ns", "length_ns", "length_ns_peers")).row(0)
     if not usual or less > (1 - assumed.SAME_WORK.value) * usual:
         return 1.0
-    kinds = both.group_by("name").agg((pl.col("runs") - pl.col("runs_peers")).clip(0).sum())["runs"]
+    kinds = both.group_by("name").agg((pl.col("runs") - pl.col("runs_peers")).clip(0).sum())["runs"].to_numpy()
     if kinds.max() >= assumed.SAME_WORK.value * kinds.sum():
         return 0.0
     return float(np.clip((more - less) / max(taken - usual, 1.0), 0.0, 1.0))

@@ -546,6 +546,21 @@ def test_ranks_that_are_late_at_all_are_evened_out(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
+    ("own", "device", "left"),
+    [([[40, 0], [0, 40]], 80, 0.5), ([[40, 0], [0, 40]], 40, 0.25), ([[40, 0], [0, 40]], 0, 0.0),
+     ([[40, 0, 0, 0], [0, 0, 40, 0]], 80, 0.25), ([[40, 20], [30, 40]], 130, 65 / 80), ([[0, 0]], 0, 0.0),
+     ([], 0, 0.0)],
+)  # fmt: skip
+def test_balance_leaves_the_mean_of_what_is_computed(own: list[list[int]], device: int, left: float) -> None:
+    """Of two ranks that compute 40 ns more in turn, each has 20 more in every step then; of hosts nothing is left."""
+    rows = [(rank, anchor, ns) for anchor, of_anchor in enumerate(own) for rank, ns in enumerate(of_anchor)]
+    schema = {"rank": pl.Int32, "anchor": pl.Int64, "own_ns": pl.Int64}
+    ranks = pl.DataFrame({"own_ns": [sum(ns for _, _, ns in rows)], "device_ns": [device]})
+    late: Any = SimpleNamespace(epochs=pl.DataFrame(rows, schema=schema, orient="row"), ranks=ranks)
+    assert of.left_by_balance(late) == pytest.approx(left)
+
+
+@pytest.mark.parametrize(
     ("error_ns", "span_ns", "may"), [(None, 1e12, True), (10, 160, False), (10, 159, True), (9, 159, False)]
 )
 def test_the_error_of_clocks_may_hide_what_is_less_than_it_at_all_anchors(error_ns, span_ns, may):

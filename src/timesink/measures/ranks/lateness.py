@@ -307,6 +307,15 @@ def even_gain(late: Lateness) -> float:
     return rebalanced(late, late.ranks.filter(pl.col("own_ns") > 0)["rank"].to_list())
 
 
+def left_by_balance(late: Lateness) -> float:
+    """The share of `even_gain` that stays with all ranks, as computation does that is spread over them: of two that are
+    late in turn half of it, as far as their lateness is computation."""
+    of_anchor = late.epochs.group_by("anchor").agg(most=pl.col("own_ns").max(), mean=pl.col("own_ns").mean())
+    most, mean = of_anchor.select(pl.sum("most", "mean")).row(0)
+    own, device = late.ranks.select(pl.sum("own_ns", "device_ns")).row(0)
+    return float(mean / max(most, 1) * device / max(own, 1))
+
+
 def evened_out(
     waits: CollectiveWaits, late: Lateness, rank: int, slowed_ns: Mapping[int, float]
 ) -> tuple[float, float]:

@@ -31,6 +31,7 @@ from timesink.measures.ranks.lateness import (
     lateness,
     lateness_if_exact,
     latest_rank,
+    left_by_balance,
     may_be_recording,
     may_hide,
     worth_of_rank,
@@ -153,7 +154,8 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
     if 2 * max(own.values(), default=0) > sum(own.values()):
         return NotApplicable("one rank has more than half of the lateness: it is late, the others are not unequal")
     period = step_ns(waits.job)
-    saved_ms, error = gain * period / NS_PER_MS, assumed.GAIN_ERROR
+    held_ms, error = gain * period / NS_PER_MS, assumed.GAIN_ERROR.value
+    saved_ms = held_ms * (1 - left_by_balance(late))
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
     sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
     figures = {
@@ -164,7 +166,7 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
         "held_ns": gain * period,
         **{f"{name[:-2]}ms": summed_ns / NS_PER_MS for name, summed_ns in sums.items()},
     }
-    stated = Quantity(saved_ms, "ms", saved_ms * (1 - error.value), saved_ms * (1 + error.value))
+    stated = Quantity(saved_ms, "ms", saved_ms * (1 - error), held_ms * (1 + error))
     where, claim = Where(rank=latest[0]), Claim(exposed_waits(trace))
     return [Row((latest[0], -1), figures, where=where, claim=claim, stated=stated)]
 

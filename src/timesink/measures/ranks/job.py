@@ -224,12 +224,12 @@ def step_ns(job: Job) -> float:
 
 def as_often_ns(trace: Trace, share: float) -> tuple[float, float]:
     """A share of the mean step, and that step, with slow steps as often as they come in the run: of what they have
-    beyond the usual step, they have that share."""
+    beyond the usual step, they have that share. A rank without steady steps says nothing of how long they are."""
     recorded, steps = step_ns(job(trace)), job(trace).steps
     gain = share * recorded
     if not slow_rates(trace):
         return gain, recorded
-    often = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
+    often = max(period_ns(trace, device) for device in set(steps.select("rank", "device").iter_rows()))
     beyond_usual = max(recorded - median((steps["end_ns"] - steps["start_ns"]).to_numpy()), 1.0)
     return gain + min(gain / beyond_usual, 1.0) * (often - recorded), often
 

@@ -36,7 +36,7 @@ from timesink.measures.communication.pipelines import between_stages
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits, waiting_in_collectives
 from timesink.measures.ranks.job import as_often_ns, exposed_by_device, step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
-from timesink.measures.timeline import Device, device_timeline, rows_by_device
+from timesink.measures.timeline import Device, covered_by_device, device_timeline, rows_by_device
 from timesink.measures.timeline.replay import deflated_pricers, pricers, steps_by_case_ns
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
@@ -327,15 +327,18 @@ def evened_out(
 
     That is the excess per steady step, over all of the span, at most the shortest exposed communication of the others.
     Work does not vanish by being balanced: of two ranks that compute 12 and 4 ms a step, each has 8 then, and 4 ms are
-    gained. Where the rank is merely slower at the same work, it is the excess over its peers that goes, 8 ms.
+    gained. Where the rank is merely slower at the same work, it is the excess over its peers that goes, 8 ms. Where a
+    rank has no steady steps, its lateness by computation is the excess.
     """
     length = (pl.col("end_ns") - pl.col("start_ns")).mean()
     means = waits.job.steps.group_by("rank").agg(pl.col("compute_ns").mean(), length.alias("step_ns")).sort("rank")
     own, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
     stood = late.epochs.filter(pl.col("rank") != rank).group_by("anchor").agg(pl.col("stood_ns").min())
-    if not own.height or not others.height or not late.span_ns:
-        return 0.0, 0.0
-    most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, [rank])) / late.span_ns
+    most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, [rank])) / max(late.span_ns, 1)
+    if not own.height or not others.height:
+        computed_ns = late.ranks.filter(pl.col("rank") == rank)["device_ns"].sum()
+        gone = min(computed_ns / max(late.span_ns, 1), most)
+        return gone * (1 - 1 / max(late.ranks.height, 1)), gone
     work = {r: float(compute) - slowed_ns.get(r, 0.0) for r, compute in means.select("rank", "compute_ns").rows()}
     peers, step = [ns for r, ns in work.items() if r != rank], max(float(own["step_ns"][0]), 1.0)
     left_ns = sum(work.values()) / len(work), median(peers)
@@ -377,7 +380,7 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     """
     waits, estimated = collective_waits(trace), estimated_step_ns(trace)
     gain_ns, profiled = as_often_ns(trace, gain_ratio)
-    gain_ratio = gain_ns / max(profiled, 1.0)
+    held_ratio, gain_ratio = gain_ratio, gain_ns / max(profiled, 1.0)
     step = trace.unprofiled_step_ns or (min(estimated[1], profiled) if estimated else profiled)
     error = assumed.GAIN_ERROR.value
     low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)
@@ -389,13 +392,32 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
             low, gain = min(low, spread * (1 - error)), worth
             high = max(high, worth * (1 + error), gone * (1 + error))
     elif late_by == "host_ns" and trace.unprofiled_step_ns and step < _ANOTHER_RUN * profiled:
-        low, gain = 0.0, 1 - (profiled - gain_ns) / step
+        low, gain = 0.0, 1 - _without_ns(trace, rank, held_ratio, profiled) / step
         high = gain * (1 + error)
     elif late_by == "host_ns" and estimated:
         room, own = _room(trace, rank, estimated), _own_host_ns(trace, rank) / max(profiled, 1.0)
         low, gain, high = 0.0, min(gain, max(room[Case.EXPECTED.value], own)), min(high, max(*room, own))
     low, gain, high = (min(max(ratio, 0.0), 1.0) * step for ratio in (low, gain, high))
     return RankWorth(low, gain, high, step)
+
+
+def _without_ns(trace: Trace, rank: int, held_ratio: float, profiled_ns: float) -> float:
+    """The recorded step without what a rank holds it up for, no shorter than the busiest other host keeps up with.
+
+    The ratio is of the time between anchors, which may hold steps that are not steady: as many of them as what GPUs
+    compute in it is of what they compute in a steady one. Of 130 ns, 70 of them held, in which 100 ns are computed, 50
+    a step: 30 a step.
+    """
+    waits, late = collective_waits(trace), lateness(trace)
+    anchors = waits.calls.filter(pl.col("instance").is_in(late.anchors))
+    spans = anchors.group_by("rank", "device").agg(pl.col("end_ns").min().alias("from_ns"), pl.col("end_ns").max())
+    steady, others = waits.job.steps.group_by("rank", "device"), waits.job.steps.filter(pl.col("rank") != rank)
+    known = spans.join(steady.agg(pl.col("compute_ns").mean()), on=["rank", "device"]).sort("rank", "device")
+    lines = {key: line.compute for key, line in device_timeline(trace).by_device.items()}
+    counts = covered_by_device(known, lines, "from_ns") / np.maximum(known["compute_ns"].to_numpy(), 1.0)
+    step_ns = late.span_ns / median(counts) if counts.any() else profiled_ns
+    hosts = others.group_by("rank").agg((pl.col("host_busy_ns") - pl.col("recorded_ns")).mean().alias("ns"))
+    return max((1 - held_ratio) * step_ns, float(hosts["ns"].fill_null(0.0).to_numpy().max(initial=0.0)))
 
 
 def may_be_recording(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> bool:

@@ -241,7 +241,7 @@ def test_standing_is_where_a_call_waits_or_moves_with_nothing_beside_it() -> Non
 def late_by(rows: list[tuple[int, int, int, int]], span: int = 1_000, busy: dict[int, float] | None = None) -> Lateness:
     """From (rank, anchor, own, stood)."""
     epochs = pl.DataFrame(rows, schema=["rank", "anchor", "own_ns", "stood_ns"], orient="row")
-    ranks = epochs.group_by("rank").agg(pl.col("own_ns").sum()).sort("rank")
+    ranks = epochs.group_by("rank").agg(pl.col("own_ns").sum(), device_ns=0).sort("rank")
     host = pl.DataFrame({"rank": list(busy or {}), "busy_ratio": list((busy or {}).values())},
                         schema={"rank": pl.Int64, "busy_ratio": pl.Float64})  # fmt: skip
     return Lateness(epochs, ranks, np.array([1, 2]), epochs, span, host)
@@ -319,6 +319,20 @@ def test_work_that_is_spread_and_work_that_goes_by_hand() -> None:
     assert evened_out(waits, late, 1, {}) == evened_out(waits, late, 7, {}) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("without", [[0], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize(("device", "gone"), [(30, 0.03), (300, 0.11), (0, 0.0)])
+def test_without_steady_steps_of_a_rank_its_lateness_by_computation_is_the_excess(
+    without: list[int], device: int, gone: float
+) -> None:
+    """Of three ranks that of two thirds is gained where it is spread; no more goes than the others stood for."""
+    late, waits = late_by(EPOCHS), waits_of()
+    ranks = late.ranks.with_columns(device_ns=pl.when(rank=0).then(device).otherwise(0))
+    late = Lateness(late.calls, ranks, late.anchors, late.epochs, 1_000, late.host_busy)
+    waits.job.steps = waits.job.steps.filter(~pl.col("rank").is_in(without))
+    assert evened_out(waits, late, 0, {}) == pytest.approx((gone * 2 / 3, gone))
+    assert evened_out(waits, late, 7, {}) == (0.0, 0.0)
+
+
 def test_one_rank_or_steps_of_no_length_even_nothing_out() -> None:
     waits, late = waits_of(), late_by(EPOCHS, span=10_000)
     waits.job.steps = waits.job.steps.with_columns(end_ns=pl.col("start_ns"))
@@ -372,7 +386,7 @@ NETWORK, DEVICE, HOST = "network_ns", "device_ns", "host_ns"
         (HOST, {"told": 190.0, "own": 90.0}, (0, 30, 30 * (1 + E), 190)),
         (HOST, {"told": 200.0}, (0, 40, 40 * (1 + E), 200)),
         (HOST, {"told": 300.0, "estimated": None}, (0, 140, 140 * (1 + E), 300)),
-        (HOST, {"told": 399.0, "gain": 199.0}, (0, 398, 399, 399)),
+        (HOST, {"told": 399.0, "without": 1.0}, (0, 398, 399, 399)),
         (HOST, {"told": 400.0, "room": [0.1] * 3, "own": 0.0}, (0, 40, 40, 400)),
     ],
 )  # fmt: skip
@@ -385,11 +399,46 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
         "collective_waits": None, "lateness": None, "slowed_ns": None, "evened_out": parts,
         "estimated_step_ns": given.get("estimated", (90, 100, 110)), "_room": given.get("room"),
         "as_often_ns": (given.get("gain", 40.0), given.get("profiled", 200.0)), "_own_host_ns": given.get("own"),
-        "_work_share": given.get("more", 1.0),
+        "_work_share": given.get("more", 1.0), "_without_ns": given.get("without", 160.0),
     }.items():  # fmt: skip
         monkeypatch.setattr(of, name, lambda *_, value=value: value)
     found = of.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
     assert (found.low_ns, found.gain_ns, found.high_ns, found.step_ns) == pytest.approx(worth)
+
+
+@pytest.mark.parametrize(
+    ("changed", "without"),
+    [
+        ({}, 30.0),  # 300 ns hold five steps of 60
+        ({"held": 0.25}, 45.0),
+        ({"busy": [None, 12, 50]}, 40.0),  # less 10 for recording
+        ({"busy": [500, None, None]}, 30.0),  # the late rank's own host keeps nobody up
+        ({"compute": 100}, 60.0),  # half as many steps, twice as long
+        ({"compute": 0}, 100.0),  # nothing is computed in a step: as long as recorded
+        ({"anchors": [7]}, 100.0),
+    ],
+)
+def test_the_step_without_a_late_rank_is_that_of_the_time_its_lateness_is_of(
+    changed: dict[str, Any], without: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 100 to 400 ns three ranks compute 250, 50 a steady step, and half of it is held up."""
+    ranks = [0, 1, 2]
+    ends = [(instance, rank, ns) for instance, ns in ((1, 100), (2, 250), (3, 400), (4, 900)) for rank in ranks]
+    calls = pl.DataFrame(ends, schema=["instance", "rank", "end_ns"], orient="row").with_columns(device=0)
+    busy = changed.get("busy", [None, 12, None])
+    steps = pl.DataFrame(
+        {"rank": ranks, "compute_ns": changed.get("compute", 50), "host_busy_ns": busy, "recorded_ns": 10},
+        schema_overrides={"host_busy_ns": pl.Int64},
+    ).with_columns(device=0)
+    lines = {(rank, 0): SimpleNamespace(compute=Intervals.one(0, 350)) for rank in ranks}
+    anchors = np.array(changed.get("anchors", [1, 2, 3]))
+    for name, value in {
+        "collective_waits": SimpleNamespace(calls=calls, job=SimpleNamespace(steps=steps)),
+        "lateness": SimpleNamespace(anchors=anchors, span_ns=300),
+        "device_timeline": SimpleNamespace(by_device=lines),
+    }.items():
+        monkeypatch.setattr(of, name, lambda *_, value=value: value)
+    assert of._without_ns(a_trace(), 0, changed.get("held", 0.5), 200.0) == pytest.approx(without)
 
 
 @pytest.mark.parametrize(

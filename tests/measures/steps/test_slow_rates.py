@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.strategies import frame
 
@@ -98,6 +99,16 @@ def job_of(count: int, slow: set[int], mark: str) -> Trace:
     return Trace("job", {table: frame(table, part) for table, part in whole.items()})
 
 
+def with_a_rank_without_steps(trace: Trace) -> Trace:
+    """The same, and a third GPU that computes once before and once after: its span is no step."""
+    ops = trace.get(DEVICE_OPS)
+    ends = [ops["start_ns"].min(), ops["end_ns"].max()]
+    row = {"name": "gemm", "kind": "kernel", "rank": 2, "process": 3, "device": 2, "stream": 7, "correlation": 0}
+    rows = [row | {"start_ns": end, "end_ns": end + MS} for end in ends]
+    tables = {table: trace.get(table) for table in (RANGES, HOST_OPS, API_CALLS, COLLECTIVES)}
+    return Trace("job", tables | {DEVICE_OPS: pl.concat([ops, frame(DEVICE_OPS, rows)])})
+
+
 @pytest.mark.parametrize("mark", ["ProfilerStep#{}", "DistributedDataParallel.forward"])
 @pytest.mark.parametrize(
     ("count", "slow", "rate"),
@@ -118,3 +129,4 @@ def test_slow_steps_come_as_often_as_the_late_rank_s_cpu_shows(
         assert found / MS == pytest.approx(true_ms, rel=0.25)
     late_ns, step_ns = as_often_ns(trace, 0.6)
     assert 0 < late_ns < step_ns == pytest.approx(true_ms * MS, rel=0.25)
+    assert as_often_ns(with_a_rank_without_steps(trace), 0.6) == (late_ns, step_ns)

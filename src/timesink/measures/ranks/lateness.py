@@ -412,9 +412,10 @@ def _without_ns(trace: Trace, rank: int, held_ratio: float, profiled_ns: float) 
     anchors = waits.calls.filter(pl.col("instance").is_in(late.anchors))
     spans = anchors.group_by("rank", "device").agg(pl.col("end_ns").min().alias("from_ns"), pl.col("end_ns").max())
     steady, others = waits.job.steps.group_by("rank", "device"), waits.job.steps.filter(pl.col("rank") != rank)
-    known = spans.join(steady.agg(pl.col("compute_ns").mean()), on=["rank", "device"]).sort("rank", "device")
+    usual = steady.agg(pl.col("compute_ns").mean()).filter(pl.col("compute_ns") > 0)
+    known = spans.join(usual, on=["rank", "device"]).sort("rank", "device")
     lines = {key: line.compute for key, line in device_timeline(trace).by_device.items()}
-    counts = covered_by_device(known, lines, "from_ns") / np.maximum(known["compute_ns"].to_numpy(), 1.0)
+    counts = covered_by_device(known, lines, "from_ns") / known["compute_ns"].to_numpy()
     step_ns = late.span_ns / median(counts) if counts.any() else profiled_ns
     hosts = others.group_by("rank").agg((pl.col("host_busy_ns") - pl.col("recorded_ns")).mean().alias("ns"))
     return max((1 - held_ratio) * step_ns, float(hosts["ns"].fill_null(0.0).to_numpy().max(initial=0.0)))

@@ -25,7 +25,9 @@ from timesink.measures.idle.charges import pageable_calls
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline import Device, device_timeline
-from timesink.measures.timeline.copies import CopyGroup, exposed_copies
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.copies import CopyGroup, exposed_copies, on_trips
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -41,6 +43,10 @@ _FIXES: Final = {
 
 
 _NOUN: Final = (("copy", "copies"), ("migration", ""))
+_GAPS: Final = {
+    "migrations": ("the gaps before them", "time before a migration, idle or in a kernel that has had one"),
+    "trips": ("what their waits cost", "idle time that is charged to the calls that copy, or to the wait behind each"),
+}
 
 
 def _exposed_rows(trace: Trace) -> Rows:
@@ -55,15 +61,21 @@ def _exposed_rows(trace: Trace) -> Rows:
 
 def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups: list[CopyGroup]) -> Row:
     moving, kernels = Intervals.union_all(group.exposed for group in groups), device_timeline(trace)[device].compute
-    gaps = _gaps_before(trace, device, direction, moving) if kind == "migrations" else Intervals.none()
+    gaps = Intervals.none()
+    if kind == "migrations":
+        gaps = _gaps_before(trace, device, direction, moving)
+    elif kind == "trips":
+        called = launch_links(trace).call[on_trips(trace)]
+        gaps = Intervals.of(_kept_waiting(trace, called[called >= 0]).filter(rank=device[0], device=device[1]))
     exposed, groups = moving | gaps, sorted(groups, key=lambda group: -group.exposed.total_ns)
     rows = groups[0].rows
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
+    gaps_words = _GAPS.get(kind, ("", ""))
     figures = {
         "exposed_ratio": share_of_step(trace, device, exposed),
         "towards": {"h2d": "host-to-device", "d2h": "device-to-host"}.get(direction),
-        "gaps": "the gaps before them" if len(gaps) else None,
-        "gaps_too": "time before a migration, idle or in a kernel that has had one" if len(gaps) else None,
+        "gaps": gaps_words[0] if len(gaps) else None,
+        "gaps_too": gaps_words[1] if len(gaps) else None,
         "within": (moving & kernels).total_ns / kernels.total_ns if len(moving & kernels) else None,
         "count": number(sum(group.count for group in groups), *_NOUN[kind == "migrations"]),
         "moved": sum(group.bytes for group in groups),
@@ -74,6 +86,17 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
     return Row(
         device, figures, time=exposed, fix=_FIXES[kind], where=where, rows=rows, bottleneck=bottleneck, variant=kind
     )
+
+
+def _by_calls(called: Int64Array) -> pl.Expr:
+    """Whether a stretch is blamed on one of the calls, which copy, or on the wait right behind one."""
+    return pl.col("call_row").is_in([*called, *(called + 1)]).fill_null(False)
+
+
+def _kept_waiting(trace: Trace, called: Int64Array) -> pl.DataFrame:
+    """Idle time in which a device waited for these calls, which copy, or for what came late by them."""
+    waited = pl.col("cause").is_in(["sync", "copy_staging"])
+    return idle_blame(trace).stretches.filter(waited & _by_calls(called))
 
 
 def _gaps_before(trace: Trace, device: Device, direction: str, moving: Intervals) -> Intervals:
@@ -102,8 +125,7 @@ def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:
 
 def _pageable_rows(trace: Trace) -> Rows:
     """A row per device and direction: the copies, and the idle time that they are to blame for."""
-    copied = pageable_calls(trace, "d2h")
-    outwards = pl.col("call_row").is_in([*copied, *(copied + 1)]).fill_null(False)
+    outwards = _by_calls(pageable_calls(trace, "d2h"))
     blamed = {way: blamed_time(trace, ("copy_staging",), of) for way, of in (("h2d", ~outwards), ("d2h", outwards))}
     idle = {(one.device, direction): one.intervals for direction, devices in blamed.items() for one in devices}
     rows = []

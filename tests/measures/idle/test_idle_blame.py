@@ -119,6 +119,34 @@ def test_what_encloses_speaks_before_what_it_encloses_where_it_names_a_purpose()
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("ops", "called", "computed_us"),
+    [
+        ([("aten::lerp_", 1_000, 3_000)], [], 2_000),
+        ([("aten::_foreach_lerp_", 1_000, 2_000), ("aten::lerp_", 1_010, 1_400)], [], 1_000),  # its parts are short
+        ([("aten::sort", 1_000, 1_600), ("aten::topk", 1_700, 2_400)], [], 1_300),
+        ([("aten::lerp_", 1_000, 1_400)], [], 0),  # dispatch takes as long by chance
+        ([("aten::linear", 1_000, 3_000)], [2_000], 0),  # it launches, late
+        ([("aten::linear", 1_000, 3_000), ("aten::lerp_", 1_100, 1_900)], [2_000], 800),
+        ([("c10d::barrier", 1_000, 3_000)], [], 0),  # it waits for other ranks
+        ([("AddmmBackward0", 1_000, 3_000)], [], 0),
+    ],
+)
+def test_long_operators_that_call_nothing_compute_on_the_cpu(
+    ops: list[tuple[object, ...]], called: list[int], computed_us: int
+) -> None:
+    more = [("cudaEventQuery", start, start + 1, None) for start in called]
+    blame = idle_blame(
+        made(
+            calls=[("cudaLaunchKernel", 0, 4, 1), *more, ("cudaLaunchKernel", 4_000, 4_004, 2)],
+            kernels=[("k", 5, 100, 1), ("k", 4_005, 4_100, 2)],
+            ops=ops,
+        )
+    )
+    computed = [end - start for cause, start, end in parts(blame) if cause == "python"]
+    assert sum(computed) == computed_us
+
+
 @pytest.mark.parametrize(("gap_us", "cause"), [(2, "kernel_gap"), (40, "unexplained")])
 def test_a_queued_kernel_that_starts_late_is_ordinary_or_unexplained(gap_us: int, cause: str) -> None:
     blame = idle_blame(

@@ -7,6 +7,9 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Finding
+from timesink.measures.idle.input_pipeline import input_pipeline
+from timesink.measures.timeline.copies import on_trips
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
 STEP = 1000
@@ -64,6 +67,75 @@ def test_data_that_leaves_and_comes_back_each_step_could_stay(copies: tuple[tupl
     assert whole.recoverable is not None
     assert whole.recoverable.low == 0
     assert sum("round-trip" in finding.message for finding in found) == 1
+
+
+def waited(out_us: int, wait: str, back: str, host_us: int) -> Trace:
+    """Steps of 4 ms: a kernel, 5 MB to the CPU with a wait behind it, so long on the host, as much back, a kernel."""
+    ops, calls = [], []
+    for step in range(8):
+        now = 4_000 * step
+        rows = [("solve", "", "", 100, 200), ("out", "d2h", "5 MB", 300, out_us)]
+        rows += [("back", "h2d", back, 300 + out_us + 20 + host_us, 100)] if back else []
+        rows += [("more", "", "", 3_000, 900)]
+        for name, way, size, start, length in rows:
+            kind, call = ("copy", "cudaMemcpyAsync") if way else ("kernel", "cudaLaunchKernel")
+            asked = now + (120 if way == "d2h" else start - 10)
+            place = f"{now + start} | {now + start + length} | {len(ops) + 1}"
+            ops.append(f"| o | {kind} | `at::native::{name}` | {way} | {size} | {place} |")
+            calls.append(f"| c | {call} | {asked} | {asked + 5} | {len(ops)} |")
+            if way == "d2h" and wait:
+                calls.append(f"| c | {wait} | {asked + 6} | {now + 300 + out_us + 5} | |")
+    tables = "| device_ops | kind | name | copy_kind | bytes | start_us | end_us | correlation |"
+    called = "| api_calls | name | start_us | end_us | correlation |"
+    return trace_of("\n".join([tables, *ops]) + "\n\n" + "\n".join([called, *calls]))
+
+
+@pytest.mark.parametrize(
+    ("out_us", "wait", "host_us", "share"),
+    [
+        (400, "cudaStreamSynchronize", 0, 0.5),
+        (400, "cudaStreamSynchronize", 300, 0.5),
+        (900, "cudaEventSynchronize", 0, 0.6),
+        (900, "cudaDeviceSynchronize", 300, 0.6),
+    ],
+)
+def test_what_the_waits_of_round_trips_cost_is_theirs(out_us: int, wait: str, host_us: int, share: float) -> None:
+    """A fix may win the copies and what the device waits by them: a bound that leaves it out is none."""
+    whole, *_ = exposed(waited(out_us, wait, "5 MB", host_us))
+    copied = (out_us + 100) / 4_000
+    assert "round-trip copies and what their waits cost take" in whole.message
+    assert copied < whole.evidence[0].measured.value < share + host_us / 4_000
+
+
+def test_without_a_wait_round_trips_take_what_their_copies_do() -> None:
+    whole, *_ = exposed(waited(400, "", "5 MB", 0))
+    assert "round-trip copies take" in whole.message
+    assert whole.evidence[0].measured.value == pytest.approx(500 / 4_000, rel=0.05)
+
+
+@pytest.mark.parametrize(("back", "stretches"), [("5 MB", False), ("7 MB", True), ("4 MB", True)])
+def test_what_comes_back_is_no_input(back: str, stretches: bool) -> None:
+    """Of another size it is something else: what the CPU made of a result, or a batch of more than was read."""
+    prepared = input_pipeline(waited(400, "cudaStreamSynchronize", back, 900)).frame
+    assert bool(prepared.height) is (stretches and back == "7 MB")
+
+
+@pytest.mark.parametrize(
+    ("ways", "trips"),
+    [
+        (("d2h", "h2d"), 2),
+        (("h2d", "d2h"), 2),  # all but the first and the last
+        (("d2h",), 0),
+        (("d2h", "d2h", "h2d"), 2),
+        (("h2d", "h2d"), 0),
+    ],
+)
+def test_copies_on_trips_are_rows_of_their_table(ways: tuple[str, ...], trips: int) -> None:
+    trace = loop(*((way, "pinned", "5 MB", 150 * at) for at, way in enumerate(ways)))
+    found = on_trips(trace)
+    assert found.size == trace[DEVICE_OPS].height
+    assert not found[(trace[DEVICE_OPS]["kind"] != "copy").to_numpy()].any()
+    assert trips * 12 - 2 <= found.sum() <= trips * 12 if trips else not found.any()
 
 
 @pytest.mark.parametrize("copies", ONE_WAY.values(), ids=ONE_WAY)

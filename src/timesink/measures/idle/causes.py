@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink._native import first_places, holding, innermost
+from timesink._native import first_places, holding, innermost, places
 from timesink.knowledge import ranges
+from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import (
     LOADS_MODULE,
@@ -262,7 +263,31 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
         return np.full(rows.size, CAUSE_CODE["os_call"], np.int64)
     if table is API_CALLS:
         return _call_causes(names, _pageable_copies(trace, frame)[rows])
-    return _name_causes(names, _CAUSE_OF_UNNAMED[table])
+    causes = _name_causes(names, _CAUSE_OF_UNNAMED[table])
+    if table is HOST_OPS:
+        computes = (causes == CAUSE_CODE["dispatch"]) & _computes_on_host(trace)[rows]
+        causes = np.where(computes, CAUSE_CODE["python"], causes)
+    return causes
+
+
+@remembered
+def _computes_on_host(trace: Trace) -> BoolArray:
+    """Which of `host_ops` compute on the CPU: long operators in which their thread calls nothing of CUDA's, and what is
+    inside of them. A copy of two tensors of the CPU takes 2 ms so, dispatch microseconds."""
+    frame, calls = trace.get(HOST_OPS), trace.get(API_CALLS)
+    found = np.zeros(frame.height, np.bool_)
+    long = (frame["end_ns"] - frame["start_ns"] >= fixes.CAPTURED_WITHIN_US.ns).to_numpy()
+    called = {key: calls["start_ns"].to_numpy()[first:last] for key, first, last in thread_slices(calls)}
+    for key, first, last in thread_slices(frame):
+        own = frame[first:last].select("start_ns", "end_ns", "name").filter(pl.Series(long[first:last]))
+        own = own.filter(matches(own["name"], ranges.COMPUTES))
+        if key in called and own.height:
+            begin, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+            quiet = places(called[key], begin, False) == places(called[key], end, False)
+            inside = Intervals.union_of(begin[quiet], end[quiet])
+            starts = frame["start_ns"].to_numpy()[first:last]
+            found[first:last] = inside.covered_ns(starts, starts + 1) > 0
+    return found
 
 
 def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:

@@ -27,6 +27,7 @@ from timesink.knowledge.programs import FRAMEWORKS
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.copies import on_trips
 from timesink.measures.timeline.known import program_kind, trains
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.intervals import Intervals, intervals_by
@@ -154,14 +155,14 @@ def _before_copies(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launching_calls(trace: Trace) -> pl.DataFrame:
-    """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory, and
-    is no answer to what was read."""
+    """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory, did
+    not come from the device, and is no answer to what was read."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
     linked, call = links.linked, links.call.astype(np.int64)
     row = np.flatnonzero(links.launching(calls.height)).astype(np.int32)
     row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
     is_copy, known = (ops["kind"] == "copy").fill_null(False), ops["bytes"].fill_null(0).to_numpy()
-    sent = linked & (is_copy & ops["copy_kind"].eq_missing("h2d")).to_numpy()
+    sent = linked & (is_copy & ops["copy_kind"].eq_missing("h2d")).to_numpy() & ~on_trips(trace)
     read = linked & (is_copy & ops["copy_kind"].eq_missing("d2h")).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[call[linked & ~sent]] = False

@@ -59,7 +59,7 @@ class CopyGroup(Record, eq=False):
     """Copies of one device in one direction through one kind of host memory.
 
     Of the `kind` migrations are those that the driver makes of unified memory where a page of it is touched; of trips,
-    those of data that leaves the device and comes back (`_on_trips`); of copies, all others. `exposed` is the time in
+    those of data that leaves the device and comes back (`on_trips`); of copies, all others. `exposed` is the time in
     which such a copy ran and no kernel did; a kernel beside a migration to the device waits for its page. `bytes`
     leaves out copies without a recorded size; `gigabytes_per_s` is bytes over summed durations (1e9), None where no
     size is known; `rows` are rows of device_ops, the longest first.
@@ -83,7 +83,8 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     ops = _copy_ops(trace)
     read = ("row", "rank", "device", "bytes", "start_ns", "end_ns", _PAGEABLE, _LENGTH.alias("length_ns"))
     direction = pl.col("copy_kind").fill_null("unknown").cast(pl.String)
-    kind = pl.when(matches(ops["name"], TOUCHED)).then(pl.lit("migrations")).when(_on_trips(trace, ops))
+    on_trip = pl.Series(on_trips(trace)[ops["row"]])
+    kind = pl.when(matches(ops["name"], TOUCHED)).then(pl.lit("migrations")).when(on_trip)
     rows = ops.select(*read, direction=direction, kind=kind.then(pl.lit("trips")).otherwise(pl.lit("copies")))
     keys = ["rank", "device", "direction", "pageable", "kind"]
     parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
@@ -93,26 +94,28 @@ def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
     )
 
 
-def _on_trips(trace: Trace, ops: pl.DataFrame) -> pl.Series:
-    """Whether each copy is of data that leaves the device and comes back, time and again: at least `fixes.trips_least`
-    copies to the host of more than a value are each followed by one of as many bytes to the device, none by two.
+@remembered
+def on_trips(trace: Trace) -> BoolArray:
+    """Whether each row of `device_ops` copies data that leaves the device and comes back, time and again: at least
+    `fixes.trips_least` copies to the host of more than a value are each followed by one of as many bytes to the device,
+    none by two.
 
     Of copies h2d, d2h, d2h, h2d, d2h of one size the third leaves for the fourth; the first and the last are alone.
     The host has what left once its copy has ended: what it asked to copy before that is something else.
     """
+    ops, found = _copy_ops(trace), np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     leaves, comes = (ops["copy_kind"] == way for way in ("d2h", "h2d"))
-    rows = ops.with_row_index("at").filter((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole))
+    rows = ops.filter((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole))
     called_ns = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), _UNKNOWN)[launch_links(trace).call[rows["row"]]]
     asked_ns = np.minimum(rows["start_ns"].to_numpy(), called_ns + replay.CLOCK_SLACK_US.ns)
-    on_host_ns = np.where(leaves.to_numpy()[rows["at"]].astype(bool), rows["end_ns"].to_numpy(), asked_ns)
-    rows = rows.hstack([pl.Series("on_host_ns", on_host_ns)]).sort("rank", "device", "bytes", "on_host_ns", "at")
-    ways = rows.group_by("rank", "device", "bytes", maintain_order=True).agg("at", pl.col("copy_kind") == "d2h")
-    found = np.zeros(ops.height, np.bool_)
-    for at, out in zip(ways["at"], ways["copy_kind"], strict=True):
+    on_host_ns = np.where((rows["copy_kind"] == "d2h").to_numpy(), rows["end_ns"].to_numpy(), asked_ns)
+    rows = rows.hstack([pl.Series("on_host_ns", on_host_ns)]).sort("rank", "device", "bytes", "on_host_ns", "row")
+    ways = rows.group_by("rank", "device", "bytes", maintain_order=True).agg("row", pl.col("copy_kind") == "d2h")
+    for row, out in zip(ways["row"], ways["copy_kind"], strict=True):
         paired = _paired(out.to_numpy())
         if np.count_nonzero(paired) >= 2 * fixes.TRIPS_LEAST.whole:
-            found[at.to_numpy()[paired]] = True
-    return pl.Series(found)
+            found[row.to_numpy()[paired]] = True
+    return found
 
 
 def _paired(opens: BoolArray) -> BoolArray:

@@ -23,8 +23,7 @@ from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.rules.ncu import FUSE, is_tiny
-from timesink.rules.ncu._family import explain_limiter
+from timesink.rules.ncu._family import FUSE, explain_limiter, is_tiny
 
 HERE = Path(__file__).resolve().parent
 WANTED_RATIO = 0.9

@@ -15,7 +15,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, share_of_step
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.rules.kernels import kernel_row
+from timesink.rules.kernels.waste import kernel_row
 from timesink.whatif import Case
 
 _SHOWN: Final = 3  # as many as fit in a sentence

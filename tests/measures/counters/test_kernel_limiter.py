@@ -19,8 +19,7 @@ from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limi
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
 from timesink.records import replace
-from timesink.rules.ncu import is_tiny
-from timesink.rules.ncu._family import explain_limiter, operands_advice
+from timesink.rules.ncu._family import explain_limiter, is_tiny, operands_advice
 from timesink.units import NS_PER_US
 
 if TYPE_CHECKING:

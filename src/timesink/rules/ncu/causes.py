@@ -17,8 +17,7 @@ from timesink.measures.counters import Resource
 from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu import FUSE, is_tiny
-from timesink.rules.ncu._family import Counter, cause_rule, operands_advice
+from timesink.rules.ncu._family import FUSE, Counter, cause_rule, is_tiny, operands_advice
 from timesink.units import NS_PER_US, share_text
 
 Figures = dict[str, Any]

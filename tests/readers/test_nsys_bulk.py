@@ -153,12 +153,11 @@ def test_pages_of_any_size_are_read_as_sqlite_reads_them(rows, page_bytes, vacuu
             kept = db.execute("SELECT start, kind, value, text FROM NVTX_EVENTS").fetchall()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sqlite, "careful_rows", None)  # no row of this needs it
-            frame = sqlite.read_table(path, TABLE, COLUMNS, [])
-            second = sqlite.Keep(lambda batch: batch.filter(pl.col("start") % 2 == 0))
+            frame, is_even = sqlite.read_table(path, TABLE, COLUMNS, []), pl.col("start") % 2 == 0
             patch.setattr(sqlite, "_PAGES_AT_ONCE", 2)
-            in_pieces = sqlite.read_table(path, TABLE, COLUMNS, [], second)
+            in_pieces = sqlite.read_table(path, TABLE, COLUMNS, [], lambda batch: batch.filter(is_even))
     assert frame.rows() == [(start, kind, as_real(value), text or "", None) for start, kind, value, text in kept]
-    assert in_pieces.equals(frame.filter(pl.col("start") % 2 == 0))
+    assert in_pieces.equals(frame.filter(is_even))
 
 
 @pytest.mark.parametrize(

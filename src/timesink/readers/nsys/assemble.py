@@ -4,8 +4,7 @@ For a window there is a look through the export for how long it lasts and who us
 An export has no index on times. Its tables of GPU work and calls are gone through once, in a few columns; then the rows
 are read that `Trace.within` may keep, and few others. Rows of GPU work are those that touch the window. The host's
 begin earlier, at the launch of the first kernel that starts in it; synchronisations reach on to the end of the last
-call, for the call says what they are. Which rows are wanted is said twice: in SQL, which leaves out what is surely
-outside and spares reading it, and as a filter of each batch, which decides.
+call, for the call says what they are. A filter of each batch says which rows are wanted.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def survey(export: Export) -> ExportSurvey:
             see(batch)
             return batch.clear()
 
-        export.read(ExportTable(name, columns), Keep(rows))
+        export.read(ExportTable(name, columns), rows)
 
     def look_at_work(name: str) -> None:
         users, worked = owners[name] = [nothing], [nothing]
@@ -157,16 +156,14 @@ def _lead(export: Database | Folder, held: Mapping[ExportTable, pl.DataFrame], s
     begun = begun.drop_nulls().unique()
     if not begun.height:
         return start
-    low, high = begun.select(pl.col("correlationId").min(), pl.col("correlationId").max().alias("high")).row(0)
 
     def rows(batch: pl.DataFrame) -> pl.DataFrame:
         early = batch.filter(pl.col("start") < start)
         early = early.with_columns(process_of(early["globalTid"]))
         return early.join(begun, on=["process", "correlationId"], how="semi").select(batch.columns)
 
-    other = _is_integer("correlationId", f"NOT BETWEEN {low} AND {high}")
     quiet = replace(export, notes=[])  # the calls are read again, and their losses noted then
-    first = quiet.read(_LAUNCHES, Keep(rows, f"{_is_integer('start', f'>= {start}')} OR {other}"))["start"].min()
+    first = quiet.read(_LAUNCHES, rows)["start"].min()
     return first if isinstance(first, int) else start
 
 
@@ -177,23 +174,10 @@ def within(source: ExportTable, start: int, end: int) -> Keep:
     moment = "timestamp" if "timestamp" in source.columns else "start"
     if "end" not in source.columns:
         inside = (pl.col(moment) >= start) & (pl.col(moment) < end)
-        outside = f"{_is_integer(moment, f'>= {end}')} OR {_is_integer(moment, f'< {start}')}"
-        return Keep(lambda batch: batch.filter(inside), outside)
+        return lambda batch: batch.filter(inside)
     touches = touching(start, end, ("start", "end"))
     still_open = pl.col("end").is_null() & (pl.col("start") < end)
-    return Keep(lambda batch: batch.filter(touches.fill_null(False) | still_open), _outside(start, end))
-
-
-def _outside(start: int, end: int) -> str:
-    """SQL that is true for rows whose interval is surely outside."""
-    ended = f"{_is_integer('end', f'<= {start}')} AND {_is_integer('start', f'< {start}')}"
-    return f"{_is_integer('start', f'>= {end}')} OR ({ended})"
-
-
-def _is_integer(column: str, condition: str) -> str:
-    """SQL that is true for integers of which the condition holds. SQLite sorts text after all numbers, so types are
-    asked for first."""
-    return f'(typeof("{column}") = \'integer\' AND "{column}" {condition})'
+    return lambda batch: batch.filter(touches.fill_null(False) | still_open)
 
 
 def _ranges(export: Export, start: int, end: int) -> Keep:
@@ -203,8 +187,7 @@ def _ranges(export: Export, start: int, end: int) -> Keep:
     touches = touching(start, end, ("start", "end")).fill_null(False)
     still_open = pl.col("end").is_null() & (pl.col("start") < end) & pl.col("eventType").is_in(spans)
     names = pl.col("eventType").is_in(domains).fill_null(False)
-    no_name = _is_integer("eventType", f"NOT IN ({', '.join(map(str, domains)) or 'NULL'})")
-    return Keep(lambda batch: batch.filter(touches | still_open | names), f"{no_name} AND ({_outside(start, end)})")
+    return lambda batch: batch.filter(touches | still_open | names)
 
 
 def _turns(start: int, end: int) -> Keep:
@@ -222,7 +205,7 @@ def _turns(start: int, end: int) -> Keep:
         inside = pl.col("start").is_between(start, end, closed="left")
         return numbered.filter(inside.fill_null(False) | pl.col("row").is_in(around.implode())).drop("row")
 
-    return Keep(rows)
+    return rows
 
 
 Tables = dict[Table, pl.DataFrame]

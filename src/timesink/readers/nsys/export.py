@@ -31,16 +31,8 @@ class ExportTable(Record, eq=False):
     required: tuple[str, ...] = ()
 
 
-RowFilter = Callable[[pl.DataFrame], pl.DataFrame]
-
-
-class Keep(Record):
-    """`rows` takes the wanted rows out of a batch, which has those of the source's columns that the export has. A row
-    for which `outside` (SQL, empty for none) is true is not wanted; it must not be true for a value of another type.
-    """
-
-    rows: RowFilter
-    outside: str = ""
+Keep = Callable[[pl.DataFrame], pl.DataFrame]
+"""Takes the wanted rows out of a batch, which has the columns of its source."""
 
 
 class Export(Protocol):
@@ -131,7 +123,7 @@ def with_absent(frame: pl.DataFrame, source: ExportTable) -> pl.DataFrame:
 
 def kept_rows(frame: pl.DataFrame, source: ExportTable, keep: Keep | None) -> pl.DataFrame:
     """The rows to keep of a part of the table, whose columns may be fewer than the source's."""
-    return frame if keep is None else keep.rows(with_absent(frame, source)).select(frame.columns)
+    return frame if keep is None else keep(with_absent(frame, source)).select(frame.columns)
 
 
 def complete_columns(frame: pl.DataFrame, source: ExportTable, notes: list[ImportNote]) -> pl.DataFrame:

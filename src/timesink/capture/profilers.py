@@ -252,7 +252,7 @@ class NsysOptions:
 
         The report itself holds the whole environment of the program, so it is deleted unless it is to be kept.
         """
-        from timesink.capture.redaction.nsys_sqlite import redact_sqlite
+        from timesink.capture.redaction.nsys_sqlite import Cleaner, Unpacked, redact_sqlite
 
         report, log = settings.out / "report.nsys-rep", settings.out / "export.txt"
         if not report.is_file():
@@ -268,14 +268,15 @@ class NsysOptions:
             what = f"{tool.title} recorded {report.name} and cannot export it: {words[:300]}"
             raise failure(what, remedy if link else f"{remedy}; try `nsys export`")
         log.unlink()
+        cleaner = Cleaner()
         with whole_file(database) as part:
-            removed = redact_sqlite(database, part)
+            redact_sqlite(Unpacked(database), part, cleaner)
         if not settings.keep_report:
             report.unlink()
         expected = ["CUDA API calls", "kernels"] if "cuda" in self.traces else []
         if by_range and "nvtx" in self.traces:
             expected.append("steps")
-        return check(database), expected, {"removed": removed}
+        return check(database), expected, {"removed": cleaner.summary()}
 
 
 _EXPORT_TIMEOUT_S = 1800.0

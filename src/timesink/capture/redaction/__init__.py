@@ -32,7 +32,8 @@ from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.whole_file import whole_file
 
-Redaction = Callable[[Path, Path, Cleaner], list[str]]
+Redaction = Callable[[Unpacked, Path, Cleaner], object]
+"""Writes a file anew to the path, with nothing but what is known."""
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 _BY_SUFFIX: dict[str, Redaction] = {
     **dict.fromkeys((".json", ".jsonl"), redact_json),
@@ -74,10 +75,11 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
 
 def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[tuple[str, ...], Counter[tuple[str, str]]]:
     """What was taken out of one file, and what stayed."""
-    kind = _kind(source)
+    kind, unpacked = _kind(source), Unpacked(source)
     Unpacked(source).refuse_bomb()
     with whole_file(where) as part:
-        removed = kind(source, part, cleaner)
+        kind(unpacked, part, cleaner)
+        removed = (*filter(None, [unpacked.damage]), *cleaner.summary())
         stayed, unknown = prove(part, cleaner, source.suffixes)
         left = find_leaks(part, cleaner.names)
         if unknown:
@@ -85,7 +87,7 @@ def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[tuple[str
         if left:
             what = f"{source.name} was not redacted: its copy would still hold {', '.join(left)}"
             raise failure(what, "report this as a bug, with the kind of file")
-    return tuple(removed), stayed
+    return removed, stayed
 
 
 def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:

@@ -39,11 +39,11 @@ _RESULT = {
 """By the number of a field: how its text is cleaned, or the fields of its message that are known."""
 
 
-def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Write the report with what is known of it."""
-    data = source.read_bytes()
+def redact_ncu(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """Kernels, metrics, rules and versions of a report."""
+    data = unpacked.path.read_bytes()
     if data[:4] != _MAGIC:
-        raise refused(f"{source} does not begin as an ncu report", "export a .ncu-repz as .ncu-rep first")
+        raise refused(f"{unpacked.path} does not begin as an ncu report", "export a .ncu-repz as .ncu-rep first")
     cleaner.learn_from_bytes(data)
     try:
         with target.open("wb") as file:
@@ -53,7 +53,6 @@ def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
                 file.write(_block(data, block, cleaner))
     except DamagedMessage as damage:
         raise refused(f"the report is damaged: {damage}", "capture it again") from damage
-    return cleaner.summary()
 
 
 def _blocks(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
@@ -161,22 +160,20 @@ class _ContainersOnly(pickle.Unpickler):
         raise pickle.UnpicklingError("it asks for an object by persistent id")
 
 
-def redact_snapshot(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Write the snapshot with members whose names are words of software, texts word by word."""
-    unpacked = Unpacked(source)
-    content = unpacked.whole()
+def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """Members whose names are words of software, texts word by word."""
+    content, name = unpacked.whole(), unpacked.path.name
     if len(content) > _MOST_BYTES or unpacked.damage:
-        raise refused(f"{source.name} {unpacked.damage or 'is too large'}", _REMEDY)
+        raise refused(f"{name} {unpacked.damage or 'is too large'}", _REMEDY)
     try:
         _look_through(content, cleaner)
         root = _ContainersOnly(io.BytesIO(content)).load()
         cleaned = _Shared(cleaner).value(root)
     except (pickle.UnpicklingError, EOFError, RecursionError, MemoryError, ValueError, TypeError, KeyError, IndexError,
             AttributeError, OverflowError) as error:  # fmt: skip
-        raise refused(f"{source.name} is no memory snapshot: {error}", _REMEDY) from error
+        raise refused(f"{name} is no memory snapshot: {error}", _REMEDY) from error
     with writing(target) as file:
         pickle.dump(cleaned, file, protocol=_PROTOCOL)
-    return cleaner.summary()
 
 
 def _look_through(content: bytes, cleaner: Cleaner) -> None:

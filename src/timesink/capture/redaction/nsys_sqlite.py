@@ -14,6 +14,7 @@ from typing import Any
 
 from timesink.capture.errors import failure
 from timesink.capture.redaction.cleaner import Cleaner, write_json
+from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import private_texts
 from timesink.untrusted.plain_json import parsed
 
@@ -23,15 +24,16 @@ _OF_FRAMES = ("File", "Function")
 _LEARNT_ROWS = 200_000
 
 
-def redact_sqlite(source: Path, target: Path, cleaner: Cleaner | None = None) -> list[str]:
-    """Write what is known of the export to `target`; returns one phrase per kind of thing left out."""
+def redact_sqlite(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """Of known tables the known columns."""
+    source = unpacked.path
     target.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(target.resolve().as_uri(), uri=True)) as db:
             db.text_factory = lambda raw: raw.decode("utf-8", "replace")
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute("ATTACH ? AS old", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
-            return _Rewriting(db, cleaner or Cleaner()).run()
+            _Rewriting(db, cleaner).run()
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         remedy = "make room" if "full" in str(error) else "export the report again"
         raise failure(f"{source.name} cannot be redacted: {error}", remedy) from error
@@ -45,8 +47,8 @@ class _Rewriting:
         self.columns = {name: self._columns(name) for name in sorted(plain & private_texts.NSYS_COLUMNS.keys())}
         self.left_out = {name for name, kind, _ in listed if kind != "index"} - {*self.columns}
 
-    def run(self) -> list[str]:
-        """Copy everything; what was left out."""
+    def run(self) -> None:
+        """Copy everything, and count what is left out."""
         self._learn()
         self._register()
         for table in (name for name in self.columns if name != _STRINGS):
@@ -56,7 +58,6 @@ class _Rewriting:
         self.db.commit()
         if others := sum(not name.startswith("sqlite_") for name in self.left_out):
             self.cleaner.removed["tables, views and triggers that no reader takes"] += others
-        return self.cleaner.summary()
 
     def _columns(self, table: str) -> dict[str, str]:
         """The known columns that the old table has, with the kind of each. Its columns are no expressions."""

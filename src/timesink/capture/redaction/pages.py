@@ -27,17 +27,16 @@ _MOST_PACKED_BYTES = 256 << 20  # of the pictures of a page, unpacked; a page ha
 _SPELLED = {name.lower(): name for name in ("viewBox", "preserveAspectRatio")}
 
 
-def redact_page(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Write the page with nothing but what is known."""
-    unpacked = Unpacked(source)
+def redact_page(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """What the page shows as text, what it carries as values."""
     text = unpacked.whole().decode("utf-8", "replace")
     cleaner.learn_from(text)
     with writing(target) as file:
         try:
             _Page(file, cleaner).write(text)
         except (ValueError, zlib.error, binascii.Error, AssertionError) as error:
-            raise refused(f"{source.name} is no page that can be read: {error}", "make the report again") from error
-    return cleaner.summary()
+            what = f"{unpacked.path.name} is no page that can be read: {error}"
+            raise refused(what, "make the report again") from error
 
 
 class _Page(HTMLParser):

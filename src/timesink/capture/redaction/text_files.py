@@ -78,37 +78,35 @@ class _Scanner:
         return any(taken)
 
 
-def redact_json(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Write the document with nothing but what is known."""
-    kind = _learn(source, cleaner)
-    unpacked = Unpacked(source)
+def redact_json(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """Traces event by event, other documents as values."""
+    is_trace = _learn(unpacked.path, cleaner)
     with writing(target) as file:
         try:
-            _Writer(_Scanner(unpacked.pieces()), file, cleaner, kind).documents()
+            _Writer(_Scanner(unpacked.pieces()), file, cleaner, is_trace).documents()
         except (_Damage, RecursionError):
             unpacked.damage = unpacked.damage or "it is damaged or cut off; what follows the damage is left out"
-    return [*([unpacked.damage] if unpacked.damage else []), *cleaner.summary()]
 
 
-def _learn(source: Path, cleaner: Cleaner) -> str:
+def _learn(source: Path, cleaner: Cleaner) -> bool:
     """Learn the names that the whole text tells of; whether it is a trace."""
-    kind, tail = "", ""
+    is_trace, tail = False, ""
     for piece in Unpacked(source).pieces():
         cleaner.learn_from((tail + piece).replace(private_texts.ESCAPED_SLASH, "/"))
-        kind = kind or (_TRACE if f'"{_TRACE}"' in piece else "")
+        is_trace |= f'"{_TRACE}"' in piece
         tail = piece[-200:]  # a name that a piece cuts in two
-    return kind
+    return is_trace
 
 
 class _Writer:
-    def __init__(self, scanner: _Scanner, file: IO[bytes], cleaner: Cleaner, kind: str) -> None:
-        self._in, self._file, self._cleaner, self._kind = scanner, file, cleaner, kind
+    def __init__(self, scanner: _Scanner, file: IO[bytes], cleaner: Cleaner, is_trace: bool) -> None:
+        self._in, self._file, self._cleaner, self._is_trace = scanner, file, cleaner, is_trace
         self._written = False  # whether a member was
 
     def documents(self) -> None:
         """One document, or several one after the other, as lines of JSON are."""
         while mark := self._in.next():
-            if mark == "{" and self._kind:
+            if mark == "{" and self._is_trace:
                 self._members()
             elif mark == "[":
                 self._list(self._element)
@@ -199,11 +197,9 @@ def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     return kept
 
 
-def redact_settings(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Write YAML, TOML and the like: what stands at a private key goes whole, whatever is below it too."""
-    unpacked = Unpacked(source)
-    for piece in unpacked.pieces():
-        cleaner.learn_from(piece)
+def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """YAML, TOML and the like: what stands at a private key goes whole, whatever is below it too."""
+    _learn(unpacked.path, cleaner)
     private_indent: int | None = None
     with writing(target) as file:
         for line in unpacked.lines():
@@ -220,7 +216,6 @@ def redact_settings(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
                 kept = cleaner.private(given) if private and given else cleaner.value(_plain_value(given), found["key"])
                 new = f"{cleaner.words(found['head'])}{kept}".replace(NUMBER_MARK, "")
             file.write(f"{new}\n".encode("utf-8", "replace"))
-    return [*([unpacked.damage] if unpacked.damage else []), *cleaner.summary()]
 
 
 def _plain_value(given: str) -> Any:
@@ -231,18 +226,15 @@ _DIGEST = "has_payload"
 _PRIVATE_COLUMNS = frozenset(("Process Name", "Host Name"))
 
 
-def redact_text(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Write the text with nothing but what is known."""
-    unpacked = Unpacked(source)
-    for piece in unpacked.pieces():
-        cleaner.learn_from(piece)
+def redact_text(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+    """Pages of Nsight Compute by column, logs by record, other texts by line."""
+    _learn(unpacked.path, cleaner)
     with writing(target) as file:
         try:
             for line in _clean_lines(unpacked, cleaner):
                 file.write(f"{line}\n".encode("utf-8", "replace"))
         except ValueError as error:
-            raise refused(f"{source.name} cannot be redacted: {error}", "export the page again") from None
-    return [*([unpacked.damage] if unpacked.damage else []), *cleaner.summary()]
+            raise refused(f"{unpacked.path.name} cannot be redacted: {error}", "export the page again") from None
 
 
 def _clean_lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:

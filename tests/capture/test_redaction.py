@@ -119,7 +119,7 @@ def test_a_damaged_gzip_file_is_redacted_up_to_its_damage(tmp_path: Path, harm: 
 
 @pytest.mark.parametrize("name", ["run.log.gz", "settings.yaml.gz", "page.html.gz"])
 def test_a_damaged_text_is_redacted_up_to_its_damage(tmp_path: Path, name: str) -> None:
-    source, lines = tmp_path / name, "the kernel waits for the stream\n" * 200_000
+    source, lines = tmp_path / name, "the kernel waits for the stream\n" * 2_000
     source.write_bytes(cut(gzip.compress(lines.encode())))
     done = redact(source)
     assert any("damage" in text for text in done.removed)

@@ -53,6 +53,7 @@ class Unpacked:
 
     def raw(self) -> Iterator[bytes]:
         """The same as bytes."""
+        self.damage = ""  # of an earlier pass
         with _opener(self.path)(self.path, "rb") as file:
             while piece := self._piece(file):
                 yield piece

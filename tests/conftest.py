@@ -1,7 +1,5 @@
 """Fixtures every test may use."""
 
-from __future__ import annotations
-
 import fcntl
 import tempfile
 from collections.abc import Iterator

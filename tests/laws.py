@@ -1,7 +1,5 @@
 """How many examples a law is held to, where it needs more or fewer than most laws do."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 USUAL = 50

@@ -1,7 +1,5 @@
 """Where the public profiles with known answers are: the variable TIMESINK_TEST_PROFILES, else beside the checkout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

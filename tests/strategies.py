@@ -1,7 +1,5 @@
 """Hypothesis strategies of tables that obey the schema: small, crowded with ties, overlaps and missing links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

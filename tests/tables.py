@@ -1,7 +1,5 @@
 """Hand-written traces from text: what a test's input is, one can see."""
 
-from __future__ import annotations
-
 import re
 
 from tests.rules.case_tables import Repeat, frames, parse_table

@@ -1,7 +1,5 @@
 """One name means one thing: no two public classes of the package share one."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The names `timesink` offers: loaded on first use, declared for type checkers in a stub beside."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A record keeps its values, and is told from others by them."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

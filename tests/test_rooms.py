@@ -3,8 +3,6 @@
 `import-linter` holds the floors; this holds what it does not see: circles of files, by lazy and type-only imports too.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter

@@ -1,7 +1,5 @@
 """Stand-ins that make a command begin sooner change no answer, and stand in one file."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -4,8 +4,6 @@ The types of the public names stand in `__init__.pyi`, so that this module, whic
 imports none of them.
 """
 
-from __future__ import annotations
-
 import sys
 
 __version__ = "0.1.0"

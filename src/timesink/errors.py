@@ -4,8 +4,6 @@ The command line catches :class:`TimesinkError` and nothing else; anything else 
 wrong, with the value, and `remedy` says what to do next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from importlib import import_module

@@ -4,8 +4,6 @@ Times are int64 nanoseconds, sizes are bytes, shares are 0 to 1. Decimal prefixe
 NVIDIA's and nccl-tests' bandwidth figures use them.
 """
 
-from __future__ import annotations
-
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000

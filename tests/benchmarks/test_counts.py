@@ -1,7 +1,5 @@
 """What a diagnosis takes, counted: it may rise with a rule, not by carelessness; `benchmarks.counts` shows where."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What benchmarks and tools take from timesink, and from each other, is there: most run seldom, and none in CI."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The ladder suite: captures stored by column come back alike, and what was measured is read as its page says."""
 
-from __future__ import annotations
-
 import io
 import json
 import lzma

@@ -1,7 +1,5 @@
 """What other tools answer, turned into verdicts: by hand, and the table of the docs from the answers that are kept."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the benchmarks measure: serving, peers, lines, and the quick run."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

@@ -1,7 +1,5 @@
 """Real pipelines of two GPUs: logs, traces and what was measured without either agree, and depths are foretold."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The worked examples: their ladders hold together, predictions rest on what they say, tables say what was measured."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Chromium without a network; the tests of this folder skip where it, or what drives it, is absent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every kind of figure, alone on a page: small ones of known content beside those of the bundled traces."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Mapping

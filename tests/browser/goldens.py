@@ -6,8 +6,6 @@ A picture is the top of a page at half its size, in fonts that are named. Two ar
 bands that may lie a few rows higher or lower: a lost style, chart or colour scheme changes the colours.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A browser without a network, pages to open in it, and what the tests of this folder ask of one."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The report as an application: findings first, one view that an address keeps, tables that are filtered and saved."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The figures of a page, driven by pointer and keys: what they show is what the tables hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports look as they did when a person last looked at them; the comparison sees faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trace of a million events gives a report as small as one of a few thousand, and a browser opens it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from importlib.resources import as_file, files

@@ -1,7 +1,5 @@
 """Pages of kernels, ranks, spikes and comparisons in a browser: each loads nothing and can be read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The report in a real browser: it asks for nothing, complains of nothing, shows names as text, and can be used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.resources import as_file, files
 

@@ -1,7 +1,5 @@
 """The timeline in a real browser: what it draws is what the tables hold, and a person can find, follow and measure."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Stand-ins for tools and programs, and the real ones where they are found."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Texts of stand-in tools and of small programs. The tools know options of the real ones and do as they are told."""
 
-from __future__ import annotations
-
 NSYS_HELP = (
     "--output= --force-overwrite= --trace= --sample= --cpuctxsw= --resolve-symbols= --cuda-graph-trace= "
     "--capture-range= --capture-range-end= --gpu-metrics-device= --cuda-memory-usage= --delay= --duration= "

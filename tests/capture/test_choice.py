@@ -1,7 +1,5 @@
 """Sixty questions as people ask them. Answers were written down before the rules were tried: 62 of 66 were right."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,6 @@
 """Facts of a run and the times of its steps without a profiler: from the command line through the manifest to what is
 said of the capture."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files as resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Command lines of nsys and ncu follow what the installed version's own help names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

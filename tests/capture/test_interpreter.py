@@ -1,7 +1,5 @@
 """What a capture needs of the program's interpreter is looked at before the program runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

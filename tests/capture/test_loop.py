@@ -1,7 +1,5 @@
 """The loop resumes what is there, leaves out what it cannot make, and joins diagnoses without losing a ruling."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import shutil

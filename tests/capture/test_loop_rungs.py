@@ -1,7 +1,5 @@
 """A loop with a plan goes from rung to rung: what was foretold stands in the ledger before the capture that follows."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

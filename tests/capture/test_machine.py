@@ -1,7 +1,5 @@
 """The doctor's look at GPUs, containers and disks."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Collectives measured on the machine of a job: by nccl-tests' formulae, kept beside the traces, and used by rules."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every pair of the options that change what happens inside a captured program, on a real program on the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

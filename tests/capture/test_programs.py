@@ -1,7 +1,5 @@
 """PyTorch programs on the CPU, none of which knows of timesink, captured through the agent."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

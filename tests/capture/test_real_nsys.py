@@ -1,7 +1,5 @@
 """Real Nsight Systems on a machine without a GPU: OS runtime calls and NVTX ranges, captured, redacted, read."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sqlite3

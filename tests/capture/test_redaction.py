@@ -1,7 +1,5 @@
 """A redacted file holds nothing that was planted in it, and its diagnosis is the one before."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

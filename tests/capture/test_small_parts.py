@@ -1,7 +1,5 @@
 """Parts that need no program: annotations, the manifest, checks of artefacts, process kinds."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The log of stages that a program writes, and what `timesink ranks --pipeline` makes of it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

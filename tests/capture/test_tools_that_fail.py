@@ -1,7 +1,5 @@
 """Every way a capture with nsys or ncu goes wrong, against stand-ins that fail on demand; nothing is left running."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

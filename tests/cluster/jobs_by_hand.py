@@ -1,7 +1,5 @@
 """Jobs of which the truth is known: when each rank came to each collective, and what its clock showed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A run on Dask with accidents: a worker that is killed, a file that kills every worker, a damaged rank."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

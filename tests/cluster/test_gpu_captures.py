@@ -1,7 +1,5 @@
 """Programs with one planted fault, captured on two and four H200s: the fault is named, and controls are left alone."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real runs of which others have said what is true."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

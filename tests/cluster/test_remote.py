@@ -3,8 +3,6 @@
 The command runs in a process of its own, so that all it writes to either stream, and all it keeps, can be searched.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import os

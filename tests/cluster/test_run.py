@@ -1,7 +1,5 @@
 """A run of many files: the same job on every engine, in every order, with bad files, dead workers and restarts."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """A told step longer than the recorded one: what is claimed took longer in it, and the sentence says so."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

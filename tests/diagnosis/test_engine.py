@@ -1,7 +1,5 @@
 """The engine asks every rule once, prices what they find, ranks it, and never counts the same time twice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings

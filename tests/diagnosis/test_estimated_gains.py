@@ -1,7 +1,5 @@
 """What is expected of a gain where nobody told the step without a profiler, and when work begins in that step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

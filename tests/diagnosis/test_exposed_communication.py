@@ -1,7 +1,5 @@
 """Exposed communication of one rank alone: waiting for a late rank and transfer look alike, so all of it is a bound."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What the profiler hides of a program's waits, on captures of programs whose truth was measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.gate.test_gate import CAPTURES, captured

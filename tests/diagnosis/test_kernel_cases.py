@@ -1,7 +1,5 @@
 """What is said of captures, of invented rows, whose kernels or devices are easily taken for others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a capture shows is decided once: what was lost, whose device it is, and what refusals say of it."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A rank late by its CPU: what its GPU stands still and what the others wait for it are one loss, promised once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

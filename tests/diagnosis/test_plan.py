@@ -3,8 +3,6 @@
 Laws of the order of a plan: what is expected counts, what leads on, and the change of the first finding first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files

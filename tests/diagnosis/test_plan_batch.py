@@ -1,7 +1,5 @@
 """Laws of larger batches: an item never takes longer, a step never less; what is of weights or leaves room stays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.diagnosis.test_plan import climbed, joint

@@ -1,7 +1,5 @@
 """What changes take of memory and what is free of it, by hand; what nobody recorded is said to be unknown."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

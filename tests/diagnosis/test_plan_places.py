@@ -1,7 +1,5 @@
 """Where a change goes: its finding's line before an operator before a kernel, else by the kernels that it shortens."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

@@ -1,7 +1,5 @@
 """Prices: a bound where nothing can be replayed, a replay where a change is stated, never more than what is claimed."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import polars as pl

@@ -6,8 +6,6 @@ waits as long as they take to come.
 A program that waits for loader workers gains no more than it waits, and no estimate makes its step longer.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

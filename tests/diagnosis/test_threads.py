@@ -1,7 +1,5 @@
 """Two threads give the diagnosis of one: every measure is taken once, whichever thread asks first."""
 
-from __future__ import annotations
-
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

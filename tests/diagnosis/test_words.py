@@ -5,8 +5,6 @@ What is left: each state, and a sentence that claims no more than was looked at.
 What a program is told of kernels that only change a layout: channels last where convolutions convert, only there.
 """
 
-from __future__ import annotations
-
 import pytest
 from tests.render.diagnoses import diagnosis
 from tests.tables import trace_of

@@ -1,7 +1,5 @@
 """The commands that the documentation shows, and a folder in which a new user could type them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

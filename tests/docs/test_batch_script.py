@@ -1,7 +1,5 @@
 """The SLURM script of the guide: its syntax, and a run of all of it on this machine with a stand-in for `srun`."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

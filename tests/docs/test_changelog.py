@@ -1,7 +1,5 @@
 """The changelog is told in sentences that somebody reads to their end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

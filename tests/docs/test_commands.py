@@ -3,8 +3,6 @@
 The README's first, and those that serve or start programs, are typed into a shell; the others are called.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The table of CONTRIBUTING that says where things are names files that exist and speak of what was asked."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What users read keeps to the words of the glossary: texts of rules, options, and every sentence in the program."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The picker of the page "Which tool first?" answers as `timesink doctor` does, in a browser without a network."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

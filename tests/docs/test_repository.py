@@ -1,7 +1,5 @@
 """The README shows what a command answers, and the page of workflows what each of their steps shows."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The documentation builds without a warning and needs no network to be read."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The programs themselves need a GPU; `tests/benchmarks/test_worked.py` runs them at tiny size.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

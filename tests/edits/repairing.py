@@ -1,7 +1,5 @@
 """A program's text with the edits made that need no run of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from timesink.edits import Proposal, Source

@@ -3,8 +3,6 @@
 Flags: one argument or line more, where the program makes what is changed; else none.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a forward pass builds anew is kept where nothing can change it, offered where something may, else left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

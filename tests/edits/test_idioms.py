@@ -1,7 +1,5 @@
 """Training loops as people write them: each idiom is repaired, computes the same, and waits for fewer values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An answer that is kept is given again only while everything it came from is as it was."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

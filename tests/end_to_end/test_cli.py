@@ -5,8 +5,6 @@
 How many options there are: twelve a command in its help, the others under --help-all, 260 over all commands.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import os

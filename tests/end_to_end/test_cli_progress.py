@@ -1,7 +1,5 @@
 """A sign of life for whoever watches, and silence for logs and pipes."""
 
-from __future__ import annotations
-
 import io
 import threading
 import time

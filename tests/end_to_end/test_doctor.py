@@ -1,7 +1,5 @@
 """The doctor finds the nsys that Nsight Compute carries, and says exactly what it lacks."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The first minute: what is shown unasked, names that nearly fit, names of options, what the shell completes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

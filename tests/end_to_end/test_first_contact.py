@@ -1,7 +1,5 @@
 """What a new user met that was wrong and has no better place: named after the defects of the first contact."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ Forms are what people have of jobs of several GPUs: ranks merged into one file, 
 one rank of many, logs of operations.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The commands about profiled kernels, from file to output."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import math

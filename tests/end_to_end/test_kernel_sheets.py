@@ -1,7 +1,5 @@
 """The sheet of a profiled kernel: its figures are those of ncu's details page, its checks stand beside the verdict."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """At 80 and at 60 columns no command clips anything: heads and units are whole, names can be read, commands copied."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A page that ncu prints says of a kernel what the report of the same run says, or that it does not hold it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Input that cannot be answered from is refused by every command in the same words and with the same exit code."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`timesink report --serve` answers its own page on this machine and nobody else, whatever is asked."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import struct

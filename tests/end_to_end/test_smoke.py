@@ -5,8 +5,6 @@ The exit code is the one that is documented, success leaves stderr empty, and no
 `make smoke` runs this file with the newest and with the oldest dependencies that pyproject.toml allows.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import lzma

@@ -1,7 +1,5 @@
 """The step time without a profiler reaches every command that prices, and the server: given, or as the capture says."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib.resources import files

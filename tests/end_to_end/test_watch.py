@@ -1,7 +1,5 @@
 """`timesink report --watch`: what is read and when, what is not, and the index page, which is whole at any moment."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """`timesink plan --change` and `timesink show idle` as their user meets them."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What verifies and captures a program runs with the standard library, NumPy, SciPy, Rich and Typer alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

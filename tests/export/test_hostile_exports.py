@@ -1,7 +1,5 @@
 """One test over all exports: whatever a trace is named, no file of ours acts where it is looked at."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A Perfetto file read back with the official messages: its slices are the rows of the tables."""
 
-from __future__ import annotations
-
 import io
 import threading
 import urllib.error

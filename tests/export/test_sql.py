@@ -1,7 +1,5 @@
 """Laws of `timesink query`: it answers what the tables hold, and reaches nothing else."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Stacks as flame graphs take them, one line a call path; and a speedscope file read back as its viewer reads it."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any, Literal

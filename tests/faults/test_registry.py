@@ -1,7 +1,5 @@
 """The registry of planted faults: what it promises of every program, without running one."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spreading the suite over GPUs: nothing is lost when a process dies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -7,8 +7,6 @@ The fourth set: each rule finds the fault that was planted for it, and is clear 
 A real capture with a known truth, scored from archive to figure.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """The sweep of assumptions: what is read is seen, what is moved is put back, and the table says what a move does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Captures are made small without changing a time, and tell nothing of the machine they came from."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two fixes that two models once priced apart: what was measured lies in the interval that is foretold."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

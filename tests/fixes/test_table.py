@@ -1,7 +1,5 @@
 """One table of fixes: no other place names one, and rows name each other and rules that there are."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

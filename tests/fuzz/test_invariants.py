@@ -1,7 +1,5 @@
 """Whatever a file holds, reading it ends in a trace or in a declared error, within bounds, touching nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

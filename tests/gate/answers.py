@@ -4,8 +4,6 @@ A law of the gate (`laws.py`) reads these texts, not what they were made from: a
 wrong.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Laws of types: a kernel's name says no type but that of its operands, and no advice names one that no GPU has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """Laws of causes: what the bar blames has a finding that claims it, and a finding blames no more than the bar does."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final

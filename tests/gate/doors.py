@@ -1,7 +1,5 @@
 """Laws of doors: a finding has one price wherever it stands, and whatever is printed to be typed is understood."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

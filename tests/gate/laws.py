@@ -4,8 +4,6 @@ They read what is printed. What a sentence says is held against other sentences,
 the bar; `sentences.py` holds it against the trace.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise

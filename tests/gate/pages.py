@@ -1,7 +1,5 @@
 """Laws of pages and of plans: the lane's amounts, what a change wins alone, the ends of every price, every command."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

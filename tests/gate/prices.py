@@ -1,7 +1,5 @@
 """A change is worth the same whoever asks: the price of a finding is what `plan --change` says of its change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from timesink.diagnosis.pricing import Priced, price, price_change

@@ -4,8 +4,6 @@ A test says what a program does, in the order in which it does it; the files are
 the same calls and the same GPU work; operators and frames are PyTorch's alone, and NVTX ranges stand for marks in nsys.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What is wrong with the screen on which a diagnosis is shown: too much, too wide, or without what one must know."""
 
-from __future__ import annotations
-
 import re
 
 from timesink.diagnosis.verdicts import Diagnosis

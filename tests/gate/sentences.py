@@ -4,8 +4,6 @@ Everything is checked against the trace or against the evidence by other means t
 their sums, times by their shares, backward work by the sequence numbers of its operators.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

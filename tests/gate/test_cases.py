@@ -1,7 +1,5 @@
 """Minimal inputs of faults that headlines and plans had: invented rows, each with what is right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The worst capture of 42 programs is damaged in one way each; in every way behind the marker `slow`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

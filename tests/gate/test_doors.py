@@ -1,7 +1,5 @@
 """The laws of doors catch what they are there for: each door of one answer is falsified by itself."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from importlib.resources import files

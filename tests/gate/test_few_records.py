@@ -1,7 +1,5 @@
 """What a capture of a few records, or of one pass, says: what it shows, and that nobody knows what comes back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Of each capture the answers are taken once. The quick part reads captures of eve
 that the repository and the folder of public profiles hold (`make sweep` every one of the fault suite).
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import shlex

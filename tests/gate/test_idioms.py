@@ -1,7 +1,5 @@
 """A fix that only a program of PyTorch can take is offered to such programs alone: in words, in plans, at each door."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Advice that cannot be followed where it is given, in shapes that no capture here has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

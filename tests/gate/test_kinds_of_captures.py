@@ -1,7 +1,5 @@
 """Kinds of sentences that public captures showed to be false, each in several shapes that no capture here has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

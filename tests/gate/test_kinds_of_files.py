@@ -1,7 +1,5 @@
 """Kinds of sentences that files of 30 more programs showed to be false or unsure, in shapes that no capture has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

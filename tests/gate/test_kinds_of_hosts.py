@@ -1,7 +1,5 @@
 """Programs whose host sets the pace, each kind in several shapes: what is said of them is what their rows bear out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

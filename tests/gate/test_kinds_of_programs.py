@@ -1,7 +1,5 @@
 """Kinds of sentences that public programs in C++ showed to be false or unsure, each in shapes that no capture has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """A host that is late, and a read that waits: which of the two is named, and that withholding the step without the
 profiler changes nothing of it. The same program is written twice, with what recording costs and without."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

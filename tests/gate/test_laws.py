@@ -1,7 +1,5 @@
 """Every sentence of every capture's diagnosis is true, as far as it can be read back into numbers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

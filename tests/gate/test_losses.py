@@ -4,8 +4,6 @@ Siblings of the minimal inputs 06b (durations over the next start), 07 (device t
 both profilers' files, on GPUs of several makers, of few rows and of many. The program itself has no fault.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

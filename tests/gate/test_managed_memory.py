@@ -1,8 +1,6 @@
 """Programs whose CPU and GPU use the same memory in turn: no plan takes their waits away. Where nothing moves in most
 steps, or only copies between memories of their own, the waits may go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures that commands print of public files, worked out again by a few lines that know nothing of our readers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import pickle

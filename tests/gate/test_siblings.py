@@ -3,8 +3,6 @@
 A minimal input stands for a kind. What is right of the kind is said of each of these too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Siblings of minimal inputs that are about the file and not the program: engines' frames, NPUs, pages of ncu."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

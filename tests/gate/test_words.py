@@ -1,7 +1,5 @@
 """Each kind of wrong English is seen in variants that no capture showed, and right sentences are left alone."""
 
-from __future__ import annotations
-
 import pytest
 from tests.gate.words import unplain
 

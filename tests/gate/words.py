@@ -1,8 +1,6 @@
 """What is wrong with the English of an answer, by kinds: words that the glossary replaces, one of many and many of one,
 two remarks in a row, a note that ends in the middle."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What commands answer, as programs read it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Captures of the guides' hour on a GPU."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

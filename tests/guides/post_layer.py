@@ -1,7 +1,5 @@
 """The transformer layer of the post as a program, by the figures that it gives: 383 us a layer, 30 of them idle."""
 
-from __future__ import annotations
-
 from tests.gate.programs import Program
 
 _NORM, _GEMM = "vectorized_layer_norm_kernel<Half>", "sm90_xmma_gemm_f16f16_f16f32_tn_n"

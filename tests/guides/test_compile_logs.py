@@ -1,7 +1,5 @@
 """Graph breaks from the text of TORCH_LOGS alone: a run without any writes nothing, and programs print in between."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

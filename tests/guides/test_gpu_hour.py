@@ -1,7 +1,5 @@
 """What guides ask of a GPU, in captures of one: samples of the CPU, a server, one launch, a set, a replay."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

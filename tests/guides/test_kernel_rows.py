@@ -3,8 +3,6 @@
 The five checks of a timeline answer with what the rules found, for planted faults, under both profilers.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

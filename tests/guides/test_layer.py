@@ -3,8 +3,6 @@
 The figures of the post stand in a program of invented rows; real captures are of an H100.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a timeline shows of links and units: ranges of NCCL, counters of NVLink, and what limits kernels by counters."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The regression test of a guide: {metric: number} of a kernel as plain JSON, held against the same of before."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,13 +1,11 @@
 """NVTX ranges of a guide's annotated layer, under torch.profiler: our capture mirrors them, and other traces say so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -21,7 +19,7 @@ class Annotate:
     def __init__(self, message: str | None = None, color: str | None = None, domain: str | None = None) -> None:
         self.message = message
 
-    def __enter__(self) -> Annotate:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:

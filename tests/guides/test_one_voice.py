@@ -1,7 +1,5 @@
 """A run is spoken of in one voice: its manifest, its facts and its OverlapScore are the same in every answer."""
 
-from __future__ import annotations
-
 import json
 import re
 import tarfile

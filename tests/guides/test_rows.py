@@ -1,7 +1,5 @@
 """Single steps of the guides, by the command that takes each: one change at a time, threads, grading, bars."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions of five guides to profiling, in their words, each with the profiler that the guide takes for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from timesink.capture.choice import QUESTIONS, choose, command_of

@@ -3,8 +3,6 @@
 A capture is not made again: its command is checked with `--print`, as on a machine that has the newest tools.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

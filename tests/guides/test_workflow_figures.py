@@ -1,7 +1,5 @@
 """Each figure of the page of taught workflows is printed by a command on a capture of the repository, or in a file."""
 
-from __future__ import annotations
-
 import lzma
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every assumption lies in its range, says why and whence, and can be replaced for one run."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Assumed figures of replays and prices, each met from both sides, as test_figures_that_decide.py does for the rest."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

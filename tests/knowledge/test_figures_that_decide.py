@@ -1,7 +1,5 @@
 """Assumed figures at which an answer changes, each met from both sides: planted faults seldom come so near to them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Datasheet peaks: a name without doubt gets its figures, any other name gets None."""
 
-from __future__ import annotations
-
 import pytest
 
 from timesink.knowledge.gpus import ENTRIES, Precision, matrix_types, peaks, plain_per_double

@@ -1,7 +1,5 @@
 """Kernel names seen in real traces, and what they say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The linter of metric names: the wrong names of public tools, and nothing claimed of what is in no table."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""from __future__ import annotations
-
-What one tensor instruction computes, against hand counts of PTX shapes.
-"""
+"""What one tensor instruction computes, against hand counts of PTX shapes."""
 
 import polars as pl
 import pytest

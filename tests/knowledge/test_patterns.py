@@ -1,7 +1,5 @@
 """Every pattern that knowledge declares matches its examples and not the others, in each engine that can read it."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

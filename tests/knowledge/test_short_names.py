@@ -1,7 +1,5 @@
 """Short names of kernels: what they say, and that different kernels of a table keep different ones."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

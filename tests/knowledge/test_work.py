@@ -1,7 +1,5 @@
 """Operations and bytes of operators, by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The scripted client of benchmarks/agent_reach.py on two of its twelve programs: cause, calls and bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("mcp.client", reason="mcp is not installed (pip install mcp)")

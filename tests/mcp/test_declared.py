@@ -1,7 +1,5 @@
 """Declared commands: nothing else runs, nothing is added to them, and what they started ends with them."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """A scripted agent that edits by `next_edit` and `judge`, and agents that cheat, whose changes the judge refuses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

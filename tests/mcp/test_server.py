@@ -1,7 +1,5 @@
 """The server, over stdio and in this process, spoken to by the SDK's client: few calls and small answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

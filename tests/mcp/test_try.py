@@ -1,7 +1,5 @@
 """The tool that tries changes: a declared command by its name, and what the trial's page says."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -5,8 +5,6 @@ expression behind it gives: rows of a frame, records one after another, or one; 
 `value` is what was found itself. Names in it are those of the modules that the file lists.
 """
 
-from __future__ import annotations
-
 import re
 from ast import literal_eval
 from collections.abc import Iterator

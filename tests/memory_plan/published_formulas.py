@@ -1,7 +1,5 @@
 """Formulas as their authors published them: references the tape is tested against, and quick answers by hand."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 

@@ -3,8 +3,6 @@
 The tape against arithmetic by hand.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan's laws: terms sum to the peak, and more of anything never needs less."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

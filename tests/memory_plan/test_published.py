@@ -1,7 +1,5 @@
 """Published figures come out of the planner: ZeRO, Korthikanti et al., Llama, and caches of public models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

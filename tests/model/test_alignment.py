@@ -5,8 +5,6 @@ The join by number against a slow one.
 from __future__ import annotations
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Interval algebra against sets of single nanoseconds, the slow and obvious way."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -5,8 +5,6 @@ Small helpers of arrays against NumPy and plain loops.
 from __future__ import annotations
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A frame obeys its table's declaration or is refused with the column named."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

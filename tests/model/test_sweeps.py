@@ -1,7 +1,5 @@
 """The compiled passes over ordered columns against NumPy's search and against one look after another."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What belongs to a window, and what is no window."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 from hypothesis import given

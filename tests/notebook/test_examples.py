@@ -1,7 +1,5 @@
 """The examples of the pages on Python, run as they stand in the folder that the pages speak of."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """What a notebook shows: HTML without a script, names as text; and the tutorial, run cell by cell."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

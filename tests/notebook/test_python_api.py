@@ -1,7 +1,5 @@
 """The Python API: what the commands answer, from a path or a trace, and its ways out (first contact defect 29)."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

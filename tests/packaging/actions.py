@@ -3,8 +3,6 @@
 It knows what our action uses, and refuses what it does not know; actions of others are noted, not run.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The recipes for containers and conda, and what wheels are built for: held to pyproject.toml and rules of hadolint."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The action for GitHub, the template for GitLab and the hook for pre-commit, run as those services run them."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import os

@@ -1,7 +1,5 @@
 """What CI runs exists, and the list of parts names what is vendored."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """A wheel of this machine, installed where nothing else is: three commands lead to an answer."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

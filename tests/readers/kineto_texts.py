@@ -1,7 +1,5 @@
 """Small Kineto traces as text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

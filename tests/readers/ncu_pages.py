@@ -1,8 +1,6 @@
 """Reports of ncu and the pages it printed of them; and its raw page, printed from a trace in any locale, scaled or not,
 as ncu prints it from a report."""
 
-from __future__ import annotations
-
 import csv
 import io
 import lzma

@@ -1,7 +1,5 @@
 """Nsight Compute reports written by hand: the documented block format, from plain Python values."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -4,8 +4,6 @@ A block is a table's name, a line of column names, and rows. ``7:9`` is the seri
 (``7:`` of the process), ``-`` is NULL, anything in quotes is text.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

@@ -3,8 +3,6 @@
 It shares no code with the package and knows only the events that real profilers write.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The obvious way through an export: `sqlite3`, one row at a time, Python dictionaries. What the reader is held to."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter

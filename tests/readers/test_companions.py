@@ -1,7 +1,5 @@
 """A memory snapshot beside a profiler trace: one rank, one set of memory events, the same steps."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

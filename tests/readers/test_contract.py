@@ -1,7 +1,5 @@
 """What every reader owes, whatever its format: a new reader is under this test as soon as it has samples to fuzz."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest import mock
 

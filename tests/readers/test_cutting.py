@@ -1,7 +1,5 @@
 """Windows of files, by name: what is refused, what is said, what several files share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

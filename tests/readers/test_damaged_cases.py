@@ -1,7 +1,5 @@
 """Minimal inputs of damage that people met: what is said of each is what is right."""
 
-from __future__ import annotations
-
 import pytest
 from tests.profiles import ABSENT, PROFILES
 

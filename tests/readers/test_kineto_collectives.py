@@ -1,7 +1,5 @@
 """Collectives: kernels, calls, and which kernel belongs to which call."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Samples of hardware counters in a trace of PyTorch, as Kineto writes them since 
 The lines of calls that timesink's capture adds to a trace of torch.profiler.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """However a trace is laid out as JSON, and however it is cut into windows, the same tables come of it."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from random import Random

@@ -1,7 +1,5 @@
 """Files that hold several ranks are split by what their process ids say, or refused with the way out."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable

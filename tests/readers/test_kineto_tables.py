@@ -1,7 +1,5 @@
 """What Kineto events become in the tables that take more than copying."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One trap of real or hostile Kineto files per test."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The profiler's raw memory timeline: four numbers a row, categories kept, totals exact."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """ncu's CSV pages: locales, units, noise around them, labels or names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

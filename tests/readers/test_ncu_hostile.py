@@ -1,7 +1,5 @@
 """Damaged reports: whatever the bytes, a trace with notes or `UnreadableTrace`, nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The pages are of 24 kernels on an H100, made by ncu 2025.3: `benchmarks/kernels/unseen6` has their reports.
 """
 
-from __future__ import annotations
-
 import lzma
 import sys
 from functools import cache

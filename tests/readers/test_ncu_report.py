@@ -1,7 +1,5 @@
 """Nsight Compute reports: every field read from hand-made bytes, and real reports against ncu's own CSV of them."""
 
-from __future__ import annotations
-
 import lzma
 import math
 import time

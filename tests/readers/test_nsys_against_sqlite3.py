@@ -1,7 +1,5 @@
 """Every row of every export, against the obvious way to read it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

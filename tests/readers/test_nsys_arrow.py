@@ -1,7 +1,5 @@
 """A folder of Parquet or Arrow files gives the same trace as the SQLite export it stands beside."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Whatever the cells of a table hold, the fast way and the obvious way agree."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import tempfile

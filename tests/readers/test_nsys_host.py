@@ -1,7 +1,5 @@
 """Ranges, threads and waits of the host in an Nsight Systems export."""
 
-from __future__ import annotations
-
 import polars as pl
 from tests.readers.nsys_exports import CALL, STRINGS, columns, messages, write_sqlite
 

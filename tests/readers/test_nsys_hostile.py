@@ -1,7 +1,5 @@
 """Exports that are damaged, or made to harm: a clear error or a counted note, and nothing runs."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import struct

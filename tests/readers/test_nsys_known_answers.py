@@ -1,7 +1,5 @@
 """What is known of the public Nsight Systems exports, by hand or from their authors' own figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

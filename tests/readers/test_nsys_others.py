@@ -1,7 +1,5 @@
 """Memory, counters, overhead, calls of the system and messages in an Nsight Systems export; tables it lacks."""
 
-from __future__ import annotations
-
 from tests.readers.nsys_exports import ONE_KERNEL, STRINGS, columns, messages
 
 from timesink.model.tables import (

@@ -5,8 +5,6 @@ Parts of a table, in the order that its declaration says.
 Operators that a program recorded as NVTX ranges give the tables that torch.profiler gives of the same program.
 """
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reports need `nsys`; a stand-in plays its part, so that every way it can go is seen."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Laws of the Nsight Systems reader, each on an export one can read: work on devices and its times."""
 
-from __future__ import annotations
-
 import pytest
 from tests.readers.nsys_exports import CALL, KERNEL, ONE_KERNEL, START, STRINGS, columns, messages
 

@@ -1,7 +1,5 @@
 """Stacks of host threads in an Nsight Systems export: of samples, of CUDA calls, and of Python."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -4,8 +4,6 @@ The tables of ranges and calls are nsys' own, of reports whose exports are in th
 those of kernels are summed here from the same exports.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Records that cannot be true are clipped, moved or left out, and said; what only looks odd is left as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values that no machine has are not used, and a note says how many there were, of which column."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 from pathlib import Path

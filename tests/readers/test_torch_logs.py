@@ -1,7 +1,5 @@
 """Logs of torch.compile: every record is kept or counted, whatever version wrote it and whatever befell the file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PyTorch memory snapshots: what a real one says, what a hostile one may not do, and totals to the byte."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

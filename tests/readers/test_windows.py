@@ -8,8 +8,6 @@ What a filter, a full buffer or an older version leaves out: any part of a file 
 refused with a way out.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

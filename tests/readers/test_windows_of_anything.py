@@ -2,8 +2,6 @@
 for lies inside the call. In a file where that is not so, a window may lack what stands far from it.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

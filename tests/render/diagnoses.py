@@ -1,7 +1,5 @@
 """Diagnoses written by hand, for every reporter to render."""
 
-from __future__ import annotations
-
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,

@@ -1,7 +1,5 @@
 """A diagnosis in one screen: never more than 24 lines of 80 columns, and what is needed to act is on it."""
 
-from __future__ import annotations
-
 import pytest
 from tests.render.diagnoses import card, diagnosis, healthy
 

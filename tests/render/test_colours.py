@@ -1,7 +1,5 @@
 """Causes of idle time can be told apart by colour, also by eyes that lack one kind of cones."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One test over all reporters: whatever a trace is named, no report acts on it."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The HTML reports without a browser: whole documents whose policy names exactly the style and script they hold."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The JSON of a diagnosis obeys its shipped schema and says what the diagnosis says."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of formats, and pages and reports in them: raw values in JSON, scaled ones for people, no cut figure."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 

@@ -3,8 +3,6 @@
 The whole schema of SARIF (112 kB, of OASIS) is not kept here; the document of the bundled capture was held against it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The text report says everything once, in the order a tired reader needs it, and wraps without breaking figures."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

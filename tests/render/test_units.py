@@ -1,7 +1,5 @@
 """Figures as people read them: the unit leaves one to three digits before the point, also where rounding adds one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

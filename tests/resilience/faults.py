@@ -4,8 +4,6 @@ One process imports what the commands need and forks for every fault, so that a 
 what it does to files (opens for writing, renames, folders made and removed) and meets its fault at the n-th of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

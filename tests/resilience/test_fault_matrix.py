@@ -3,8 +3,6 @@
 An entry of a ledger cut off: what is there is whole. See also the fault matrix.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What no capture holds is refused in one line or answered, never by a traceback nor without end."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json

@@ -1,7 +1,5 @@
 """A file that changes while it is read, and a clock that goes backwards."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

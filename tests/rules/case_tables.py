@@ -5,8 +5,6 @@ The first header cell names the table; the first cell of a row is a free label f
 repeat one row. Columns that are left out take the plain value in `DEFAULTS`, or null.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

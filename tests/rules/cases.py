@@ -4,8 +4,6 @@ The format is described for its readers in docs/how-to/write-a-rule.md; the tabl
 `case_tables`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

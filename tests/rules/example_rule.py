@@ -21,8 +21,6 @@ Copy less.
 A copy beside a kernel costs nothing.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from timesink.diagnosis.rule import Limit, Limits, Rule

@@ -1,7 +1,5 @@
 """The laws every rule obeys (DESIGN section 6). Each returns what is wrong, in words; empty means the rule obeys it."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """One test over all rules: a new rule is held to these laws without a line of test code (DESIGN section 6)."""
 
-from __future__ import annotations
-
 import pytest
 from tests.rules import rule_laws as laws
 from tests.rules.cases import Case, read_cases

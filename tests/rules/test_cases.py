@@ -1,7 +1,5 @@
 """The case format says what it seems to say, and each law over rules can fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

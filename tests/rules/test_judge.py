@@ -3,8 +3,6 @@
 A rule has one name: its page's, its own and, where a bottleneck is one rule's alone, the bottleneck's.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from types import ModuleType
 

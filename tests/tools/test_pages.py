@@ -1,7 +1,5 @@
 """A scaffolded rule obeys every law but the words left to fill in."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

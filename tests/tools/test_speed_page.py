@@ -1,7 +1,5 @@
 """The page of what people wait for: every row of the figures, why each missed bar is missed, and a plot."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from xml.etree import ElementTree

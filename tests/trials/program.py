@@ -1,7 +1,5 @@
 """A small training script as a stranger writes one, whose loader is slow."""
 
-from __future__ import annotations
-
 PROGRAM = """
 import time, torch
 torch.manual_seed(0)

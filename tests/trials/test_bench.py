@@ -1,7 +1,5 @@
 """The bench itself, with kernels of the CPU: every kind of question has an answer, and what fails says why."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Switches in real programs on a CPU: what applies is measured, what does not says why, nothing breaks the program."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

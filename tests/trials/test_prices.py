@@ -1,7 +1,5 @@
 """What a plan asks of a GPU, what answers make of its prices, and why there may be none."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a trial makes of timed blocks and of losses."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, cast

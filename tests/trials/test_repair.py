@@ -1,7 +1,5 @@
 """The loop of repairs on programs whose runs are told, not made: what is kept, taken back and offered, and as what."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

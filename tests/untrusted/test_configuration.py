@@ -1,7 +1,5 @@
 """`[tool.timesink]` of pyproject.toml: what it may say, what is refused and where, and that the command line wins."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

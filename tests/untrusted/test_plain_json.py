@@ -5,8 +5,6 @@ What texts are made of.
 Lines of source files that a trace names: below one folder only, and of source files only.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Untrusted text becomes visible and inert, and stays recognisable."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

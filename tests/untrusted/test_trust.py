@@ -4,8 +4,6 @@ Redaction (trust defect 1) is in `tests/capture/test_redaction.py`; queries that
 defect 7) are in `tests/export/test_sql.py`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

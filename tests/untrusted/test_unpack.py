@@ -1,7 +1,5 @@
 """Gzip in blocks (BGZF), many members one after the other, gives its text, its damage and the refusals of any gzip."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import lzma

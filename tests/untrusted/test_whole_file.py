@@ -1,7 +1,5 @@
 """A file is replaced whole or stays as it was."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The right answer is each row's softmax. WORK stands for 20 ms of work that an honest program needs.
 """
 
-from __future__ import annotations
-
 HONEST = """
 import time
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs with stated mean step times, for tests."""
 
-from __future__ import annotations
-
 from timesink.records import replace
 from timesink.verify.outcomes import RunRow
 

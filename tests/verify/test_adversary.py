@@ -1,7 +1,5 @@
 """Cheats are caught, and honest changes are not refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

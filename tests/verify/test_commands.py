@@ -1,7 +1,5 @@
 """The commands as a continuous-integration job runs them: a real program, fresh processes, files, exit codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

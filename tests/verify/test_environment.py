@@ -1,7 +1,5 @@
 """Where a measurement was made, what was run, and what a capture's manifest says."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

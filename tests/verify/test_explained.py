@@ -1,7 +1,5 @@
 """What explains how runs differ is seen, said and taken out; what it does not explain stays in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simulations with fixed seeds: how often a verdict is wrong, and how often a real change is found."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

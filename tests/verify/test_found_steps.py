@@ -1,7 +1,5 @@
 """Steps of programs that hand nothing over: found by the agent in the program, or whole runs."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import sys

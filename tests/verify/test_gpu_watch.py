@@ -1,7 +1,5 @@
 """Clocks, heat, throttling and other programs, read from nvidia-smi."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The plugin in a project of its own: baselines, failures, options; timed runs are child processes of pytest."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

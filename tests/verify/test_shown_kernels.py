@@ -1,7 +1,5 @@
 """What a recording of a call on a GPU shows of both sides: six cheats are pointed at, three honest changes are not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

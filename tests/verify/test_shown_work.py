@@ -1,7 +1,5 @@
 """What PyTorch shows of both sides of a judged comparison: cheats with right answers stand out, honest ones do not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

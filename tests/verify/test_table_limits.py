@@ -1,7 +1,5 @@
 """Limits on numbers of tables: what they mean, what breaks them, and that nothing unknown ever passes."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import math

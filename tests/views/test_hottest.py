@@ -1,7 +1,5 @@
 """Which kernels a replay of so many launches looks at."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The first line of `timesink ranks` and the rule of `timesink diagnose` say the same of a job."""
 
-from __future__ import annotations
-
 import pytest
 from tests.rules.cases import Case, read_cases
 from tests.tables import trace_of

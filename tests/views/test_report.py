@@ -1,7 +1,5 @@
 """Laws of what the report shows: shares that sum, windows that hold what they claim, lanes that lose nothing unsaid."""
 
-from __future__ import annotations
-
 import lzma
 from importlib.resources import as_file, files
 from pathlib import Path

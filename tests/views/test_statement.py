@@ -1,7 +1,5 @@
 """The sentences that a team writes down of a run."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Laws of what a served timeline answers: nothing is left out, nothing covers a gap that a pixel shows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from importlib.resources import as_file, files
 

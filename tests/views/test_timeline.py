@@ -1,7 +1,5 @@
 """Laws of the timeline: every event is in it once, rows do not overlap, and what is joined is never drawn as a gap."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -4,8 +4,6 @@ The simulator walks the program once, instruction by instruction, and knows noth
 that the graph assumes where a trace shows none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

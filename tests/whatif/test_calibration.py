@@ -1,7 +1,5 @@
 """Calibration takes the profiler's own time out of the host and leaves the device alone."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each change does to a graph what it would do to the program."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

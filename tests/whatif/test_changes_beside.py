@@ -1,7 +1,5 @@
 """What fixes make of the kernels that measures find, by what is chosen beside them in a plan. Measures are given."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

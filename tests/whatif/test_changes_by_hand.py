@@ -1,7 +1,5 @@
 """What each change makes of kernels, host time and copies, worked by hand with every coefficient other than zero."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The compiled passes over costs against the same in NumPy, and what they refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which thread works on whose behalf does not depend on where a recording begins or ends."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import frame

@@ -1,7 +1,5 @@
 """Programs on which a longest path over observed gaps goes wrong, with the answer of physics [HTA's in brackets]."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from tests.whatif.programs import Simulated

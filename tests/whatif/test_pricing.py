@@ -1,7 +1,5 @@
 """Bounds and the interval of a price, worked by hand with every coefficient other than zero."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Laws of the replay: without a change it is the observation, and a change predicts what a simulator then does."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

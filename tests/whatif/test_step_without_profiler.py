@@ -1,7 +1,5 @@
 """The estimate of the step without a profiler takes off what records cost by count, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ Each function is asked with the beginning of a word and returns values, or value
 out those that do not begin so. What it needs is imported when it is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 `ShownGroup` do that for every command, and take the spellings that options had before without showing them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`timesink mcp`: the server for coding agents, over standard input and output."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from timesink.errors import UsageError

@@ -1,7 +1,5 @@
 """`timesink memory`: what held the memory of a run, what a configuration will need, and how two of them differ."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

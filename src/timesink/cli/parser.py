@@ -1,7 +1,5 @@
 """The parser of the whole command line: resolves the command, runs it, and turns errors into exit codes."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ name of any page that is open in it, so a request must name this host (a page of
 here does not) and, where it says which site it comes from, come from this one.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import struct

@@ -3,8 +3,6 @@
 First the captures below a folder, and which of them are written to their end; then what is done with them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

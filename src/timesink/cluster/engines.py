@@ -8,8 +8,6 @@ it: the cluster started here listens on loopback only, and a scheduler reached b
 warning. Tasks of workers that die run again on others.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import warnings

@@ -1,7 +1,5 @@
 """The map step: one file of a run becomes one small `Job`, in any thread, process or host that has the file."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

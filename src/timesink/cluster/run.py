@@ -1,7 +1,5 @@
 """All files of a run as one job: map, sort out who is which rank, merge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where the step of each device goes: its work, and its idle time by cause."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from timesink.diagnosis.verdicts import StepBudget, StepPart

@@ -5,8 +5,6 @@ own. What is measured is remembered per trace, and who asks for a measure that a
 answer is the same as that of one thread, which asks in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 `without_finding` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final

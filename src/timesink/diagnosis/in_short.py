@@ -1,8 +1,6 @@
 """The sentences that a team writes down of a run: where the time goes, what overlaps, what the compiler made of
 it. Each is true or absent: shares sum to the time they are of, and what the trace does not show is not said."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -9,8 +9,6 @@ what stands in square brackets is left out where a figure in it is None or empty
 figure as this run assumes it (`assumptions.fill_figures`), so that a sentence cannot say another one than was used.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain

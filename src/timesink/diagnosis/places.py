@@ -1,7 +1,5 @@
 """Where a change belongs in the program: where findings say, else where most of the time goes that it takes away."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ Without a change, or where the trace cannot be replayed, the price is the bound 
 device intervals that the fix could at most remove.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from statistics import NormalDist, median

@@ -3,8 +3,6 @@
 A module whose name begins with an underscore holds what the rules of a topic share, and is not asked for rules.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -2,8 +2,6 @@
 to win: the state that a loop of captures and changes ends on.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

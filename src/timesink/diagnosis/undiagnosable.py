@@ -6,8 +6,6 @@ first: idle time without a cause is worth an nsys capture then, and kernels that
 What takes a good part of a step and is claimed by no finding is named, each such cause of idle time with why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 

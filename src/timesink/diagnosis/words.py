@@ -1,7 +1,5 @@
 """The words in which rules and headlines say which step a time is a part of."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName

@@ -5,8 +5,6 @@ A call is found by the line at which the program made it. One that already has s
 Batches: padded to their longest sample rather than to the longest there may be, and copied without waiting.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ That is known where all that their values come from are sizes, devices and types
 each other. Each module keeps its own, and makes them again for other sizes.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """Gradients that nobody uses: forwards of a frozen teacher, evaluations, zeros in place of none, exchanges too many."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import Final

@@ -5,8 +5,6 @@ that is read after it was changed. That is known where there is one list of a mo
 one belongs to a deep copy or was made to load the other's state, and of a dict whose tensors are clones.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

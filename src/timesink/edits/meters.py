@@ -3,8 +3,6 @@
 A method that does nothing but arithmetic computes the same of a value that stays on the device.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from typing import Final

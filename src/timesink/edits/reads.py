@@ -4,8 +4,6 @@ What is read only to be told is told every N steps. What is summed or listed sta
 A value that anything else depends on is left alone: it may control the loop.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

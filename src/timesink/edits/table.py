@@ -1,7 +1,5 @@
 """The edits there are, by the name of their fix: how a place is found, and how far results may move."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff

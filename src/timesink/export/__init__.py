@@ -3,8 +3,6 @@
 A trace holds tables under names: those that were recorded and those derived from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Perfetto's UI fetches the file from this machine: it is served to one origin, under one path, once, on loopback.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

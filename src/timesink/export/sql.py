@@ -5,8 +5,6 @@ questions with the queries that answer them are in `examples.sql`; `timesink que
 runs them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

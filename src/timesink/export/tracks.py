@@ -6,8 +6,6 @@ Stacks for other programs are here too: lines of a flame graph ("main;step;loss 
 files.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final, Literal, NamedTuple

@@ -3,8 +3,6 @@
 Of a change it is said what to type, what it takes, which findings it answers, and how it is replayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final, Literal

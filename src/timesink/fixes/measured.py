@@ -4,8 +4,6 @@
 `trials.prices` asks for them and runs the operators; here they are put into the changes that a plan replays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal

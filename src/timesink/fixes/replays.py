@@ -4,8 +4,6 @@ Of kernels that is the share of its time that each keeps, at three cases. "Measu
 the split `tune` of benchmarks/faults, whose gains were measured on an H200.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

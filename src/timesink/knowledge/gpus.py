@@ -10,8 +10,6 @@ it. Sources: the shapes of ``mma``, ``wgmma`` and ``tcgen05.mma`` in NVIDIA's PT
 Aamodt, "Modeling Deep Learning Accelerator Enabled GPUs" (ISPASS 2019) for Volta's steps.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@
 names that nobody knows keep their function's name. `short_names` keeps the kernels of one table apart.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache

@@ -7,8 +7,6 @@ CUTLASS, FlashAttention, Triton as TorchInductor names it, NCCL and RCCL, ATen, 
 pattern knows is `OTHER`; nothing is inferred from silence.
 """
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from functools import lru_cache

@@ -8,8 +8,6 @@ as a whole are compute, the first because TraceLens and the nsys recipes count i
 known of its kernels: `quality.graph_ratio` says how much time that assumption covers.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from timesink.knowledge import collectives

@@ -1,7 +1,5 @@
 """What each part of a step is called: device work, and the causes of idle time. Every view uses these words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final

@@ -1,7 +1,5 @@
 """Whose accelerator a capture is of: what its runtime is called, how its calls and its products are named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final

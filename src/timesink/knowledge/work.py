@@ -8,8 +8,6 @@ Convolutions take 2 N Cout spatial_out (Cin / groups) filter operations, and twi
 Operators that move more than they compute read each distinct element once and write each result element once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod

@@ -5,8 +5,6 @@ the commands that were declared when it was started. Here is what every answer i
 origins, foreign text marked as such, within a budget.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

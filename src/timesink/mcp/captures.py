@@ -3,8 +3,6 @@
 And what can be said of one as a whole: which there are, what one holds, a file of it for people, how to record one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Commands that the person who starts the server has declared: the only programs it may run, each by its name."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """What the server shows of a capture without judgement: the pages of the commands, kernels by cost, rows of SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the server says of findings: the list, one in full, and what happened around it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from timesink.diagnosis.saving import what_is_left

@@ -4,8 +4,6 @@ What an agent sends is made such that it is answered: JSON can spell half of a s
 the SDK drops a request with one in silence.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -10,8 +10,6 @@ q, k, v, its result and a log-sum-exp; scores of unfused attention are kept in f
 are separate operators. Sequence parallelism cuts what is between the tensor-parallel regions as well.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

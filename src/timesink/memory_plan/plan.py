@@ -1,7 +1,5 @@
 """The plan: the peak, its terms with their formulas, whether it fits, what would fit, and which change frees most."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

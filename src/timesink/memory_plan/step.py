@@ -8,8 +8,6 @@ itself. The peak is the largest moment. A served model has four: one block and t
 step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -13,8 +13,6 @@ Correlations are numbered process by process, so identity is (rank, process, cor
 never a list of names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final

@@ -1,7 +1,5 @@
 """Types of NumPy arrays by what an element is. The docstring of each function says what a dimension means."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 

@@ -1,7 +1,5 @@
 """Questions about names, asked once per distinct name instead of once per row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

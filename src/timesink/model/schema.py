@@ -1,7 +1,5 @@
 """One declaration of a table serves storage, validation and its reference page; and the columns many tables share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final

@@ -6,8 +6,6 @@ The window counts from the first event of all the files, so that the ranks of a 
 common clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -7,8 +7,6 @@ memory that migrates under a kernel, a kernel that Hopper starts before the last
 share) is left as it is.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -9,8 +9,6 @@ before the trace began: its operators, Python frames and ranges explain kernels 
 which), and take no time of any step.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence

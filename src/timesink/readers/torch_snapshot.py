@@ -5,8 +5,6 @@ the size that was asked for into its trace, so running totals are in requested b
 where the blocks in use are listed: going back from there survives a ring buffer that dropped old events.
 """
 
-from __future__ import annotations
-
 import json
 import stat
 import struct

@@ -4,8 +4,6 @@ and editors read, and GitLab Code Quality, a JSON array in which each has a file
 A finding that names no line of the program stands at the capture that shows it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

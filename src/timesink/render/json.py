@@ -4,8 +4,6 @@ Keys are added, never renamed, within one `schema_version`. Times are millisecon
 scrubbed and written in ASCII, so that printing the document acts on no terminal.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A trace's text shows as it is written: it links nowhere, mentions nobody and breaks no table.
 """
 
-from __future__ import annotations
-
 import re
 
 from timesink.diagnosis.saving import saving_text

@@ -1,7 +1,5 @@
 """The parts of a diagnosis that every report for people shows in the same words."""
 
-from __future__ import annotations
-
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,

@@ -5,8 +5,6 @@ Each `render_*` writes the page in one format.
 Assumed figures have a page too, each with its range, its reason and its source.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ on below, each part beginning with the names of its rows. Commands stand below t
 so that they can be copied.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -1,7 +1,5 @@
 """A diagnosis or a page for a terminal, drawn with Rich into memory: the caller decides width and colour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from io import StringIO
 

@@ -1,7 +1,5 @@
 """Rules on compiled code: graphs in pieces, guards that fail again and again, time spent compiling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

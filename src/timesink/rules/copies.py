@@ -5,8 +5,6 @@ and for copies from the device into pageable memory too: what both claim is coun
 (`diagnosis.pricing.share_claims`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Final

@@ -3,8 +3,6 @@
 Most of them find work that a step can do without: a place is that work on one device, with the idle time before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 

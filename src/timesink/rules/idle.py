@@ -3,8 +3,6 @@
 A finding stands where that time passes a share of the step. `waiting_row` serves other topics too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final

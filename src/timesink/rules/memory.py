@@ -3,8 +3,6 @@
 Memory is no time: findings state bytes in their evidence and claim no device time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Rules on serving engines: a host that is late, prompts in the way, batches that are small, a cache that is copied."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

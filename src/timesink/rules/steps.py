@@ -1,7 +1,5 @@
 """The rule on steps that stand out."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare

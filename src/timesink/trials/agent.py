@@ -12,8 +12,6 @@ In a job of several ranks all run the same script. What one of them sees (a time
 between steps through the job's own store, so that all decide alike and switch at the same step.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -5,8 +5,6 @@ wakes it), imports PyTorch, with what any optimizer imports once it is made, and
 forks for each then begins the program as a fresh one does: no file of the program was read before, no GPU touched.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ An operator is asked for once, however often it was called with the same shapes,
 that is written out, the optimizer's step, and operations that go through lists one by one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

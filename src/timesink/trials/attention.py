@@ -1,7 +1,5 @@
 """Attention that is written out in a trace, told by how its products fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 

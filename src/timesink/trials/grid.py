@@ -1,8 +1,6 @@
 """What the machine's file says of any program: products that were not run by themselves, by what those of their sizes
 take on its grid; calls of the host; figures in place of assumptions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product

@@ -5,8 +5,6 @@ what the one who is judged has committed since. Runs of it, and of the program a
 losses must agree and every weight must move as far, so that work that is left out is no gain.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

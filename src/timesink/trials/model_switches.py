@@ -1,7 +1,5 @@
 """Switches of the model: precision, compilation, layout, attention, recomputation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress

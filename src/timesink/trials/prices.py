@@ -5,8 +5,6 @@ What was answered once is kept in the machine's file: the same question is not a
 program, a plan uses without running anything. Where nothing can be measured a plan is made all the same, and says why.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ as it was recorded. Whether the trace's time is nearer to that with operands in 
 of the two counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final

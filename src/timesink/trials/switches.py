@@ -5,8 +5,6 @@ class says how far results may move: not at all, as other batches of the same da
 that it lowers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

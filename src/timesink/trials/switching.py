@@ -1,7 +1,5 @@
 """What every switch is made of: the refusal, what undoes a change, and what of the program it looks at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

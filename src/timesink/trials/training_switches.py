@@ -1,7 +1,5 @@
 """Switches of what is around the model: optimizer, loaders, Python's process, the exchange of gradients."""
 
-from __future__ import annotations
-
 import gc
 import os
 from functools import partial

@@ -5,8 +5,6 @@ work tree goes. Elsewhere it is a repository of its own, of the Python files. Al
 finds its data and nothing large is copied.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence

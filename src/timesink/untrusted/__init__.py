@@ -9,8 +9,6 @@ numbers, the version it states, whether it is a plain name. Standard library onl
 Rows of CSV of unknown origin are here too.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -4,8 +4,6 @@ Each limit stands here and nowhere else. What exceeds one is refused with the fi
 allows N times as much of everything. Standard library only.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 `configuration.schema.json` beside this file declares every key. What it does not declare is refused, with its place.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

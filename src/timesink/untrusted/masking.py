@@ -6,8 +6,6 @@ of reports and in what `timesink capture` writes, are names that change how a GP
 look like no path, address or secret. Standard library only.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

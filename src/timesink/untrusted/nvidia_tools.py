@@ -1,7 +1,5 @@
 """Where NVIDIA's profilers are on a machine: readers export with nsys, capture runs both. Standard library only."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """JSON of unknown origin as plain values. Standard library only."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@
 Standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A command is one piece of work, each request to a server another. Each file that
 (`budget`). A thread looks twice a second; CPU time of the process is shared evenly by the works under way.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -6,8 +6,6 @@ off or damaged yields what came before the damage, and says how it ended; one th
 to more than any real trace would (a decompression bomb), is refused.
 """
 
-from __future__ import annotations
-
 import errno
 import stat
 import zlib

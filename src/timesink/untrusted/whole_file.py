@@ -1,7 +1,5 @@
 """Files that are written whole or not at all. Standard library only."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

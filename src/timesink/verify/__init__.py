@@ -3,8 +3,6 @@
 What they keep are files of records that people commit and diff: sorted keys, six significant digits, a schema version.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ were made for, and why each update was made. New runs are compared with a Studen
 keeps runs from before a lasting change together with runs after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from math import inf, isnan

@@ -5,8 +5,6 @@ blocks of the history, so that correlation between neighbours stays in. Seeded: 
 Sources: Worsley (1979) for the maximally selected t; Kuensch (1989) for blocks.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Findings of two diagnoses are matched: gone, new, changed or the same. Single st
 are named, because a mean or median hides them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ runs here is not trusted: `adversary` times it from outside and looks at every b
 answer is followed by what PyTorch's profiler recorded of its call.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import runpy

@@ -5,8 +5,6 @@ means (`statistics`); each look's interval is at 1 - alpha / looks, so looking e
 interval decides nothing, or the runs forbid a verdict, the reason and the way out are named.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ mode that each process takes, rare slow steps. Each reason that is seen gives an
 part of the error rate (Bonferroni; what sees nothing cannot err), so all of them together keep to that part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple

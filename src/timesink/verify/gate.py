@@ -3,8 +3,6 @@
 The same-job A/B (`experiment`) is the better gate where the old build can be run; this one serves where it cannot.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence

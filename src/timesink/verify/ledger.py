@@ -4,8 +4,6 @@ Each line is an event; an entry is opened by ``add`` and closed once by ``close`
 prediction cannot be mended afterwards.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math

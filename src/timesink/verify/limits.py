@@ -1,7 +1,5 @@
 """The thresholds of experiments in one place, each with its reason and its source."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # Shares of a time. Project defaults, to be set per suite: smaller changes of a step do not matter in practice, and

@@ -5,8 +5,6 @@ independent samples, and run-to-run deviation dominates. Each pair is one run be
 slow drift cancels. Source: Kalibera and Jones, Rigorous benchmarking in reasonable time (ISMM 2013).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Final

@@ -13,8 +13,6 @@ Without a word before it every name of the table is held to the limit on its own
 or is none, never passes.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

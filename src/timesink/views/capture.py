@@ -1,7 +1,5 @@
 """The tables of `timesink capture`: steps with and without the profiler, and what collectives of the links take."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

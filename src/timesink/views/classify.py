@@ -1,7 +1,5 @@
 """The tables of `timesink show ops`: every operator beside its roofline, recorded, profiled or planned."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isinf
 from operator import itemgetter

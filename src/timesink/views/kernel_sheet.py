@@ -4,8 +4,6 @@ A sheet begins with the verdict: limiter, roof and distance to it, then the boun
 figure that the report holds, with the digits that the profiler's details page prints, and checks of the field.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain

@@ -4,8 +4,6 @@ One row per profiled launch with its limiter, and what to know before believing 
 their time goes to and why their warps wait; and the kernels of a timeline that are worth a replay.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of `timesink show lines`: GPU, idle and host time by line of the program and by call path."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Final

@@ -2,8 +2,6 @@
 the prices of changes that somebody names, with what limits the step then and the paths behind the numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from timesink.diagnosis.engine import diagnose

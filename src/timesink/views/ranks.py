@@ -4,8 +4,6 @@ Its notes say what must be known before any figure: ranks that differ, are missi
 read.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from timesink.cluster.run import Run, run_in

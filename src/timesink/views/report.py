@@ -6,8 +6,6 @@
     page = render(report_of(trace, diagnose(trace)))
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The table and the chart of `timesink kernels --roofline`: how near each profiled kernel comes to each roof."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

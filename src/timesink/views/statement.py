@@ -1,7 +1,5 @@
 """What is quoted of a trace: the lines of `timesink show statement`, and the answers of `timesink show checks`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final

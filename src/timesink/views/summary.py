@@ -2,8 +2,6 @@
 compilation, sums by name that a profiler printed, and what it holds.
 """
 
-from __future__ import annotations
-
 from operator import attrgetter
 
 import polars as pl

@@ -1,8 +1,6 @@
 """What a trial measured, as a page: what each change won or why it was not tried, and what is kept together; what
 `timesink fix` made of a program: edits that are kept, taken back, and offered; and what a machine takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

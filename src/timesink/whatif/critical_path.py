@@ -4,8 +4,6 @@ It leads from the end of the last step back along the edge that bound each node,
 on it is tight, so its weights and what is unexplained on it add up to the time of the steps.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The device side of the graph: what ran where, what launched it, and what a launch and a stream cost by themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import Final
 

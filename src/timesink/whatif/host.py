@@ -4,8 +4,6 @@ A thread that only works while another waits for it, such as one of autograd's, 
 a burst, which begins with a fork and ends with a join on the thread that waits, the burst's owner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Calibration brings the replay to a step that is told, by one factor, kappa: the 
 Without one, what recording costs is taken off by count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final

@@ -4,8 +4,6 @@
 or which package is absent. `profiler` and `own` also count the frames of timesink that run in steps past the window.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The handler of torch.profiler with a stand-in for the profiler: folders, manifest, verdict, and what goes wrong."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

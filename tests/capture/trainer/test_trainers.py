@@ -1,7 +1,5 @@
 """Transformers, Lightning, Accelerate, torch.profiler and a loop of one's own record themselves, as released."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Pipelines worked out item by item, as their program would have logged them: the truth that logs are read against."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

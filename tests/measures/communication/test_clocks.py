@@ -1,7 +1,5 @@
 """Clocks: injected offsets and drifts come back, within the bound that is stated, always."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The parts of the alignment of clocks, worked by hand with every coefficient other than zero."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

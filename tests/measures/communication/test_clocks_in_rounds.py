@@ -1,7 +1,5 @@
 """Clocks placed together, worked by hand: from calls to offsets, and whether ranks that share a clock agree."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the stages of a pipeline take once their batch is cut in more pieces."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace

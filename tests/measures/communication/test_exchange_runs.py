@@ -1,7 +1,5 @@
 """Short exchanges that follow each other are told from units between products, in both profilers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

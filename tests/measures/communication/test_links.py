@@ -3,8 +3,6 @@
 Bandwidth of collectives: by hand, and what it leaves out.
 """
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 from tests.cluster.jobs_by_hand import collectives, job_of

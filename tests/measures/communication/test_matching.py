@@ -1,7 +1,5 @@
 """Which calls are one collective: by number, by order, shifted windows, missing calls."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """Micro-batches are counted where the profiler names the messages and where it knows their kernels alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

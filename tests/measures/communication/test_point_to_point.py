@@ -1,7 +1,5 @@
 """Which send is which receive, what each waited for, and what messages say of clocks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """OverlapScore from stage times that a program logged itself, and pipelines from traces."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How exchanges stand among products tells tensor, context and expert parallel apart from data parallel."""
 
-from __future__ import annotations
-
 import pytest
 from tests.strategies import frame
 

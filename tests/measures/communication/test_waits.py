@@ -1,7 +1,5 @@
 """Waiting and transfer: every nanosecond of a collective once, by hand and as laws."""
 
-from __future__ import annotations
-
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st

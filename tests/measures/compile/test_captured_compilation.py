@@ -3,8 +3,6 @@
 Eager islands: kernels between compiled graphs, and no others.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kernels with chosen or with any counters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Why SMs have no block: a grid too small, a last wave, or blocks of unequal length; on reports of known plants."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a profiled kernel's time goes to: laws that hold for any counters, and real kernels with known reasons."""
 
-from __future__ import annotations
-
 import sys
 from itertools import pairwise
 from math import inf
@@ -420,7 +418,7 @@ def test_a_unit_without_its_summary_is_still_found_in_the_list_of_the_report() -
     assert [leaf.name for leaf in leaves(one)] == ["sm__pipe_alu_cycles_active"]
 
 
-def scored(folder: str) -> list[Score]:
+def scored(folder: str) -> list["Score"]:
     suite = ROOT / "benchmarks" / "kernels" / folder
     sys.path.insert(0, str(ROOT / "benchmarks" / "kernels"))
     try:

@@ -1,7 +1,5 @@
 """The roofline against published check numbers, and the sides of ordinary transformer operations."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Launches of two reports, found again: by name, grid and order, and by their place where the names do not say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

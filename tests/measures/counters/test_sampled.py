@@ -3,8 +3,6 @@
 Counters sampled on an H100 (benchmarks/lines/two_kernels.py): what each kernel was limited by.
 """
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Operations of tensor cores, got three ways from real reports, against each other and against their shapes."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The waste of a kernel, worked by hand with every coefficient other than zero."""
 
-from __future__ import annotations
-
 import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 

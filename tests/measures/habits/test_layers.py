@@ -1,7 +1,5 @@
 """Alike layers, and models called side by side, by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """What recomputation costs the host in the forward pass, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.tables import trace_of

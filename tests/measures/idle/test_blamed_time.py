@@ -3,8 +3,6 @@
 Input that is prepared in steps that nothing marks but their kernels, by hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """What captures of known faults of the host say: each call has the idle time that went by in it, and no other."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

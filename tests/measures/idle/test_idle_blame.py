@@ -3,8 +3,6 @@
 Calls into the operating system hold up the device where nothing else explains the time, and with what is between.
 """
 
-from __future__ import annotations
-
 import lzma
 from collections.abc import Callable
 from pathlib import Path

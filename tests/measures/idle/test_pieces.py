@@ -1,7 +1,5 @@
 """Gaps cut into stretches, worked by hand with every part other than empty."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Gaps before a page of unified memory moves: code of the CPU, but for the time that it works through a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The bound of an operator against the time of its kernels, by hand on an H200."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

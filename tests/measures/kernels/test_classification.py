@@ -1,7 +1,5 @@
 """The operators of a step with their modules and passes, and the tables that `timesink show ops` makes of them."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from importlib.resources import files

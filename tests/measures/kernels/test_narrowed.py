@@ -1,7 +1,5 @@
 """What a narrower type leaves of products that memory bounds, by hand."""
 
-from __future__ import annotations
-
 import pytest
 from tests.tables import trace_of
 

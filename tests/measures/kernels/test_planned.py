@@ -5,8 +5,6 @@ Products of (M, K) by (K, N) take 2 M N K operations and 2 (M K + K N + M N) byt
 once. Attainable are 80 % of 989.4 TFLOP/s, 93 % of 3.352 (H100) and 4.8 TB/s (H200), and a microsecond at least.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from timesink.errors import UsageError

@@ -1,7 +1,5 @@
 """The ledger of a product in FP8: which kernels make its operands, and from how many rows on it wins."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Laws of the measures on wasted kernel time, on traces full of real kernel names; and the change that replays them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels of compiled graphs at the lines that they compute: a transformer of known lines, captured on an H100."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The line of the program that idle time is blamed on: the innermost frame that is neither Python's nor a library's.
 """
 
-from __future__ import annotations
-
 import pytest
 from tests.tables import trace_of
 

@@ -1,7 +1,5 @@
 """The ledger's laws: categories sum to the allocator's totals at every event; the allocator's parts sum to reserved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

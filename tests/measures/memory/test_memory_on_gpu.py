@@ -1,7 +1,5 @@
 """Snapshots of our own programs against what the programs knew: every known tensor is told right, every peak is met."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The step of a job without a profiler, from what each rank would take by itself."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What ranks of one job ought to share: named where they do not, said first, and never a secret among it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How long ranks waited in each step: by hand, and never more than they waited in all."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import polars as pl

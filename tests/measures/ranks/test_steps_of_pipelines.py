@@ -1,7 +1,5 @@
 """The step of real pipelines without a profiler, whose measured one is known."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

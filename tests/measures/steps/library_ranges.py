@@ -1,7 +1,5 @@
 """Captures without what marks their steps, and with the ranges that libraries and frameworks leave in any capture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Training loops simulated launch by launch, with one slow step: what was planted, and where, is known."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Loaders of several workers give as many batches at a time: of a few recorded steps some wait long, others not.
 """
 
-from __future__ import annotations
-
 import random
 
 import polars as pl

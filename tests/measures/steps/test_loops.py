@@ -1,7 +1,5 @@
 """The outermost loop of generated nested loops: the loop that was generated, or none; never another."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

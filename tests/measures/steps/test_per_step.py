@@ -3,8 +3,6 @@
 How often slow steps come, counted from all the steps of a recording.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

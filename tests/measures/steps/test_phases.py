@@ -1,7 +1,5 @@
 """Busy time belongs to the program's ranges, backward work included, and sums; micro-batches need accumulation."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What is a step and what is none: layers of one pass, micro-batches, turns of streams, replays, starts of programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

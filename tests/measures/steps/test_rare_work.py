@@ -3,8 +3,6 @@
 In twelve steps what comes in every third is a loop itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The recording shows few of them, and of the other rank its GPU alone: it waits there for the late one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Spikes: the right step, the right reason, and none where there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

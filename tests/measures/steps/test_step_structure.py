@@ -1,7 +1,5 @@
 """The structure of steps: phases of a serving engine, blocks that end in a wait."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

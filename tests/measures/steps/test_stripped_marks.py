@@ -1,7 +1,5 @@
 """Steps of real captures whose marks are gone and whose libraries leave ranges of their own: the same ones, or none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ published figures for the same files stand beside them. `python -m tests.measure
 anew where the profiles are; there `test_known_timelines.py` holds them against the profiles.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -7,8 +7,6 @@ begins where the step before it ended and ends no earlier than the last device o
 (After the plug-in's `overall_parser.py` and `event_parser.py`, pytorch/kineto; removed from there in 2026.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Autograd's work belongs to the range that waits for it, and is known to be caused by the range of its forward."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

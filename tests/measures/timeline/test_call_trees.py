@@ -1,7 +1,5 @@
 """Laws of call trees: their roots hold all the time there is, and nobody has less than those below."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

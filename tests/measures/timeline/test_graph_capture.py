@@ -1,7 +1,5 @@
 """Work that is captured into a CUDA graph does not run, and a trace of it is not diagnosed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Kernels that a graph replays, joined to what was captured: by node id, by name and order, and never wrongly."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

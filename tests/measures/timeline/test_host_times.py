@@ -1,7 +1,5 @@
 """Tables of ranges and calls, against a slower obvious count."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Synchronisations, data loading and trace quality."""
 
-from __future__ import annotations
-
 import polars as pl
 from hypothesis import given
 from tests.strategies import shifted, traces

@@ -1,7 +1,5 @@
 """Attribution, kernels, launches, copies and steps against figures that others published for the same files."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

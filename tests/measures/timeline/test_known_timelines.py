@@ -3,8 +3,6 @@
 Most measure tables of device ops derived from those files; where the files are, the tables are held against them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import polars as pl
 import pytest
 from hypothesis import given

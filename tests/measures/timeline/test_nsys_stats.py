@@ -1,7 +1,5 @@
 """Tables of ranges and calls are those that `nsys stats` prints, to the nanosecond, on seven reports of ours."""
 
-from __future__ import annotations
-
 import csv
 import lzma
 import re

@@ -1,7 +1,5 @@
 """Prices on real programs whose gain was measured, and on excerpts of long traces."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Data that leaves the device and comes back, and pages of unified memory that kernels wait for."""
 
-from __future__ import annotations
-
 import pytest
 from tests.tables import trace_of
 

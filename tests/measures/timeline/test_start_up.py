@@ -1,7 +1,5 @@
 """The start of a program, in which CUDA sets itself up, is no step of it and is not diagnosed."""
 
-from __future__ import annotations
-
 import pytest
 from tests.tables import trace_of
 

@@ -1,7 +1,5 @@
 """Measures of a trace that was cut to a window: its edges are neither idle time nor short steps."""
 
-from __future__ import annotations
-
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,8 +8,6 @@ first, unless another surely wins more. Of what is expected of a gain its interv
 counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final

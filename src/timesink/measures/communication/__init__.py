@@ -5,8 +5,6 @@ Communication kernels of each GPU: how long they run, how much of it computation
 Contention is measured on kernels that ran both during communication and without: how much longer they took during it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

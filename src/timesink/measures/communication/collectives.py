@@ -20,8 +20,6 @@ the length of the pickle, one whole number of 8 bytes, and then its bytes; eithe
 the device both times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final

@@ -18,8 +18,6 @@ all weights, however small the piece is: it runs for every piece but the first. 
 piece. Kernels of the optimizer run once a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

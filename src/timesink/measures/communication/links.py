@@ -10,8 +10,6 @@ after another, their time over their number. Between two sizes the time is a str
 as the size does, below the smallest it is that of the smallest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -11,8 +11,6 @@ counts its own sends and receives to all peers together. Batches (one kernel for
 without labels name no peer: they are matched only where two ranks run such kernels, each being the other's peer.
 """
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final

@@ -15,8 +15,6 @@ transfers, launches and waiting: its excess.
     stages of 10 and 6 ms:                    (10 + 6) / 4 + 10 x 3 / 4 = 11.5 ms, 1.5 of them because they are uneven
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Final

@@ -17,8 +17,6 @@ OverlapScore = sum of ``hidden_k`` / sum of ``smaller_k``: 0 where the period is
 Example: stages of 450 and 300 ms and a period of 450 ms hide 300 of 300 ms: 1. With a period of 750 ms they hide none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ computation in a step is what one of them works; so too where the ranges hold li
 backward pass whose kernels another thread launches and nothing links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

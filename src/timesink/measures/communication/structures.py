@@ -6,8 +6,6 @@ process sends weights to all its GPUs and sums their gradients on one (`nn.DataP
 are none of these: in a forward pass stands none.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

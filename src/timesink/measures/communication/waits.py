@@ -8,8 +8,6 @@ same.
 `waits_by_step` says how long each rank waited for others in each of its steps.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from timesink.knowledge.collectives import BUS_FACTORS

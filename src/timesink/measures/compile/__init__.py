@@ -17,8 +17,6 @@ bandwidth and t its own time, c = sqrt(t^2 - b^2) is taken for its arithmetic, a
 many in generated code; without grids too, half of what the shorter kernels take is expected to stay.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import lru_cache
 from typing import Final

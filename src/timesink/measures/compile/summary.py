@@ -12,8 +12,6 @@ While a graph is captured, no memory can be taken from the driver or given back,
 the work of one process' own streams: `DataParallel` starts a thread per GPU in every step, and copies the model there.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -9,8 +9,6 @@ constituents are the leaves. *Stalls* are the reasons why warps did not issue, f
 samples. *Occupancy* is how full a kernel keeps the GPU with warps, and what keeps it from more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from enum import StrEnum

@@ -15,8 +15,6 @@ where several loads of a warp are on the way together, so a long one is sure.
        0        0.50  700 (64 bytes a miss: each)         700      1
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

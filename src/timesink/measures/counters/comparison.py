@@ -4,8 +4,6 @@ Of two reports: which counters changed, and whether their times may be compared 
 is the same function with the same grid and block.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher

@@ -10,8 +10,6 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
     bank conflicts 0.8 x 0.25 = 0.2   memory 0.8 - 0.2 = 0.6   occupancy 0.1 + 0.1 x (1 - 0.6) = 0.14   latency 0.06
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf, isfinite
 

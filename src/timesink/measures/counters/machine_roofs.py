@@ -7,8 +7,6 @@ kernel a call, the operator's compulsory traffic is the kernel's: every operand 
 Several shapes may take the same kernel and grid: then the bytes are not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -7,8 +7,6 @@ ncu's rules say in words what no table of the page has. One that ran and is sile
 they spoke of every one that had an excess sector, and of every reason that 30 % of a warp's cycles went to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 

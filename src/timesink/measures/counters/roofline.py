@@ -15,8 +15,6 @@ have the part that their bytes have of all.
             0.01    0.03   0.90   32 MB   210 MB        0.03      0.78
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import inf
 from typing import Final

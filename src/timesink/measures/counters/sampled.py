@@ -4,8 +4,6 @@ Samples of Nsight Systems are taken at a fixed rate and hold the share of the pe
 the whole GPU: what ran at that time, whoever launched it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

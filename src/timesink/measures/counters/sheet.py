@@ -5,8 +5,6 @@ profiler's details page prints, it is the page's. Percentages are 0 to 100, as t
 hold is None, never zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 

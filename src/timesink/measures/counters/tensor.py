@@ -12,8 +12,6 @@ Three ways, the first that the report allows:
 The first two count what was executed: padding of tiles and masked parts that a tile covers are in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import StrEnum
 

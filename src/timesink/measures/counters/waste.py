@@ -15,8 +15,6 @@ One load of a full warp, four bytes a lane, as these counters see it:
     shared, all lanes in one bank         1        -              -          32   31 of 32 passes
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from math import ceil, prod

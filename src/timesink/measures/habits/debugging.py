@@ -3,8 +3,6 @@ mode), memory that is filled before it is used (deterministic algorithms); and l
 return only when the kernel they launched has ended (``CUDA_LAUNCH_BLOCKING=1``).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

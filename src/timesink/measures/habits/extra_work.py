@@ -2,8 +2,6 @@
 a step can do without, with the idle time in which the host was on its way to launch it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from types import MappingProxyType

@@ -22,8 +22,6 @@ step, with nothing between. Where a sequence is itself mostly such rows, as a ca
 are the layers. A model without any is compiled as a whole: in training, one region for each forward pass.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Final
 

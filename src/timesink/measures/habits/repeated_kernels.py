@@ -2,8 +2,6 @@
 positions), and the same few operations on one tensor after another, as a Python loop over parameters runs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

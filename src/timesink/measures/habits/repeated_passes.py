@@ -18,8 +18,6 @@ ran earlier since the backward pass before, a second forward pass ended there; i
 Where operators are recorded, those of the second pass must not record gradients (show no sequence number).
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

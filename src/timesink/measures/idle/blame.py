@@ -4,8 +4,6 @@ This is the one table of idle time: bars, lanes, `idle_shares`, findings and pla
 by what the host did at each instant; `charges` says where that is put down to the preparation of input, or to a wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 

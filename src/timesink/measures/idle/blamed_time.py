@@ -9,8 +9,6 @@ A place is a thread with the call, operator, range and frame that it was in. Pla
 a time, and added up: a long trace has as many stretches as kernels, and few places.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 

@@ -7,8 +7,6 @@ that is read): that much of the launching after it is the wait's doing, until th
 host long for a reason of its own (an allocation, a loader, long Python) is never charged to the wait before it.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 import numpy as np

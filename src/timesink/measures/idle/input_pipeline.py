@@ -11,8 +11,6 @@ launch to the copy that comes next, of more than a value.
 A launching thread may also wait for something to do: a server for its next request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -6,8 +6,6 @@ Which kernels there are, how often they run, how long, and how small they are; w
 launches are.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ attention, wide types, misaligned products, small grids, serialized streams, unf
 others are work for a kernel profiler: `far_operators`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ equal layers are one), else the innermost range that a person named. A backward 
 operator's.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ elsewhere ATen's kernel names do: `bfloat16_copy_kernel` and `direct_copy` with 
 `elementwise_kernel` that copies directly within one type walks strides, so it changes the layout.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Final

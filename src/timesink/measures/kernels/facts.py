@@ -7,8 +7,6 @@ inside a graph that was traced as a whole are not here, since nothing is known o
 Most measures of wasted kernel time find a `Selection` of them: what a fix saves is said in `whatif.changes.kernels`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Final, TypeVar

@@ -14,8 +14,6 @@ Fused AdamW reads parameter, gradient and two moments and writes three of them: 
 operation it takes about 20, SGD with momentum 14 instead of 5.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ them depend on each other. What it can say is what would be won at most if they 
 shares f_i of the multiprocessors take, on n streams, at least max(sum(t) / n, sum(f t), max(t)).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -4,8 +4,6 @@ Each is written as a framework would record it, so that its work is that of `kno
 of eager PyTorch with fused norms, fused attention and, of rotary embeddings, one pass over queries and keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -5,8 +5,6 @@ fp32 products on plain multiply-add units run at a seventh of TF32's rate on H10
 Turing compute fp16 alone, and bf16 is emulated there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

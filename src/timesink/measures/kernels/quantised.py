@@ -12,8 +12,6 @@ weights whatever its rows: they limit it where rows are few, its arithmetic wher
 neither, as the root of their squares, by which products of 32 to 32,768 rows are known to within a tenth.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import hypot, inf, log2, prod, sqrt
 from typing import Any, Final

@@ -5,8 +5,6 @@ elements of bf16. The kernel's name says what it settled for (`align1`, `ldg4`);
 the operands. With shapes the attainable bound of a product is known too.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, Final
 

@@ -10,8 +10,6 @@ Such kernels are no small grids here: their remedy is another. Kernels that are 
 counted too: how many a step has, and how busy they keep the device.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -7,8 +7,6 @@ of the idle blame, at the line where the thread was that kept the device waiting
 function and of the libraries that it calls, less what its own callees take.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

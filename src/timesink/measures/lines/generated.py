@@ -6,8 +6,6 @@ order, are read as turns of graphs, where one graph fits best. What is left gets
 be compute the same ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 

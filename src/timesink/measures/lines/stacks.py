@@ -7,8 +7,6 @@ Python of its own: it is at the line of the forward operator that made it, by au
 compiler's log was read too, `generated` leads on from there into compiled graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Literal

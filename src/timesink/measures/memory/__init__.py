@@ -9,8 +9,6 @@ A step's first allocation is its start, and growth is measured by the level just
 optimizer state and the second is the first to run on top of it, so both are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -7,8 +7,6 @@ Of the view: used by tensors + rounding + awaited + free in used segments + free
 names are those of PyTorch's caching allocator (`torch.cuda.memory_snapshot`, "Understanding CUDA Memory Usage").
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 

@@ -9,8 +9,6 @@ Annotations of the optimizer (`record_function` marks that snapshots carry) are 
 optimizer allocates nothing, so its stacks never show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

@@ -20,8 +20,6 @@ collectives and between the stages of a pipeline, and one that waits for a late 
 hosts, and of some ranks more, so that what is waited for may be the profiler's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What ought to be the same on every rank of a job, and where it is not."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

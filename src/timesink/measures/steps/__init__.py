@@ -6,8 +6,6 @@ Device work belongs to the step of its launch, since the GPU runs late. A step's
 anchors on the device, from its first kernel to the next step's first kernel; the host interval would miss the lag.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

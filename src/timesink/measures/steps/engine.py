@@ -7,8 +7,6 @@ for that, all of the wait has one root: what of the host's work, taken away, let
 host time of the whole step, also that beside which the device still works, for that makes the host late as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

@@ -8,8 +8,6 @@ when they come, so that hardly any kernel but those of decoding is in every step
 and again, that graph takes most of the device's time, and after it tokens leave the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

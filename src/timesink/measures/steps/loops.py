@@ -17,8 +17,6 @@ share of kinds at home is the highest.
 (FALCON, arXiv 2410.12588, asks of the sequence of communication calls at which lag it repeats.)
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

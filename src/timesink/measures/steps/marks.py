@@ -5,8 +5,6 @@ rounds are steps, and ranges that come at the same pace say where each begins: l
 products and layers into every capture, so that a range that merely repeats says nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

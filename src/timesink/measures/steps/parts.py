@@ -7,8 +7,6 @@ Ranges are called alike in every step: "batch 17" occurs once and the next step 
 "stage0" and "stage1" occur in each step and stay what they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Time per steady step: how much of it a set of device intervals covers, and how each step's time splits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -15,8 +15,6 @@ backward pass recompute activations and begin none. The optimizer is known by it
 their number, accumulate nothing that could be counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

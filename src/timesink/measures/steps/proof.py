@@ -7,8 +7,6 @@ no layer; and what shows that rounds are the layers of one pass, the turns of st
     look-up      .                          in one round only: these are the layers of one pass
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

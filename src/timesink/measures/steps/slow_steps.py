@@ -25,8 +25,6 @@ Of twenty steps and more none is left out: one of them moves the others' figures
 the steps have comes last anyway (`timesink.diagnosis.headline.is_of_few_steps`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final

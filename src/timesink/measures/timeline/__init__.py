@@ -6,8 +6,6 @@ Every figure is exact: busy + idle = span, and compute + exposed communication +
 nanosecond. Compute hides communication, and both hide copies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

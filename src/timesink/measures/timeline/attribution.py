@@ -9,8 +9,6 @@ graph launch, or to nobody.
 `operator_kernels` lists the kernels of each operator.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -6,8 +6,6 @@ a range called backward is open on another one. That work belongs to the range i
 it; and it was caused by the range in which the forward operator with its sequence number was called.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

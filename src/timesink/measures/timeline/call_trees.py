@@ -12,8 +12,6 @@ Three kernels launched in `step > aten::mm`, `step > aten::mm` and `step` make t
 `tree_change` lays two trees over each other: what each path took before and after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Copies by direction and kind of host memory: how much, how fast, and how much of it no kernel hides."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -6,8 +6,6 @@ kernels that each capture recorded, by name, grid and block. A graph of which le
 one whose kernels were captured in another shape, is joined to nothing.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final

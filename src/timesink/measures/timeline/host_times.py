@@ -3,8 +3,6 @@
 The figures are those of `nsys stats` (nvtx_sum, nvtx_gpu_proj_sum, cuda_api_sum, osrt_sum), for every profiler.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ that no rule found anything proves nothing. Words for what the program is come f
 advice to a program of OpenMP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """How launches keep ahead of the GPU: latency, run-ahead, depth of the queues, and gaps in which the host was late."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

@@ -9,8 +9,6 @@ Systems records no operators; its 1 us per CUDA call is not counted here.
 A trace may be the capture of a CUDA graph, in which kernels are recorded into the graph and do not run.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

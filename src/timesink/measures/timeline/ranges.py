@@ -6,8 +6,6 @@ names a step `execute_<n>_context_<requests>(...)_generation_<requests>(...)`, o
 TensorRT-LLM `[Executor] _forward_step 812: 1 ctx reqs, 31 gen reqs`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ Idle blame reads the parts of the graph, prices replay it. A long trace is repla
 program would serve the blame alone: it is then read without the graph's nodes, and not kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final

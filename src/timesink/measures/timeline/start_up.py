@@ -4,8 +4,6 @@ The first launch of a kernel loads it or its module, the first allocation makes 
 millisecond to seconds, while the device has nothing to do. Later launches and allocations take microseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -5,8 +5,6 @@ where GPU time goes, block by block, and nothing of how fast the program runs: n
 It is a fact about the capture, not a fault of the program.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The canonical tables of a trace, as `tables.txt` declares them; `ALL` is every one, in the order of the reference
 pages. The last five hold what is read beside the profile of a run: kernels profiled one by one, and compilations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

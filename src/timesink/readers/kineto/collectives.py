@@ -4,8 +4,6 @@ PyTorch writes a `record_param_comms` operator for every call; since 2.4 the ker
 kernel is joined to its call by external id, else by its launch, which is inside the call on the same thread.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

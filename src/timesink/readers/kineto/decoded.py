@@ -2,8 +2,6 @@
 what its import lost, assumed or left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path

@@ -9,8 +9,6 @@ profilers write categories of their own (``mtia_ccp_events``), which `decoded` c
 of a process that is named after the device (``Ascend Hardware``, labelled NPU).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -7,8 +7,6 @@ A text page has a line per kernel, then tables and rules by section. It holds wh
 their rows; what a program printed between them is left out.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

@@ -2,8 +2,6 @@
 the profiler's rules, and what the report says of the session: machine, versions, command line, devices.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite

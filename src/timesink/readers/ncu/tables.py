@@ -1,7 +1,5 @@
 """What Nsight Compute's reports and CSV pages have in common: launches, metrics and a session, which become a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What GPUs did: kernels, copies, memsets and whole graph replays; the GPUs, their sampled counters, their memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Synchronisations are here, too, with the edges that cudaStreamWaitEvent draws between streams.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from timesink.knowledge.calls import SYNC_KINDS

@@ -9,8 +9,6 @@ There are two kinds of stack. Native ones are chains of symbols: of CPU samples 
 of which an export holds as JSON where it is made with `--include-json=true`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from html import unescape
 from typing import Any

@@ -4,8 +4,6 @@ That is what the export says of itself (the clock, the version, what was traced,
 and ranks its numbers stand for, and how parts of a table are put into its order.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

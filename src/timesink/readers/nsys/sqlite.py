@@ -6,8 +6,6 @@ plain, or holds a value of another type, ends the fast way. Careful: Python's `s
 is sound, counts what is not, and keeps the rows before a damaged page.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ A sum says how long what took in all, and neither when nor on which stream. Tabl
 projections, launches with what became of them) are named and left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -6,8 +6,6 @@ line each node is: the lines of the program that each kernel of a compiled graph
 holds, for most calls, whole stacks.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

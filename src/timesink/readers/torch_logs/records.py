@@ -4,8 +4,6 @@ A record is a line with the prefix of PyTorch's loggers. A structured one (TORCH
 payload indented below it; a message in text (TORCH_LOGS) takes several lines, each with a prefix of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import defaultdict

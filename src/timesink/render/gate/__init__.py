@@ -4,8 +4,6 @@ every format shares, and as a page for a terminal or a browser.
 There is one sentence per verdict and one row per metric, so that all formats say the same.
 """
 
-from __future__ import annotations
-
 from timesink.knowledge.kernel_names import short_names
 from timesink.render import Style
 from timesink.render.tables import number_text, value_text

@@ -11,8 +11,6 @@
   the schema that Jenkins validates against knows none on a case.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Figures of the report: bars of steps and the heat-map of ranks for templates, timelines and series for its script."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Sections of the report: findings with the rule's own warning, and the tables of kernels, operators and steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

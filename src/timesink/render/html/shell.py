@@ -4,8 +4,6 @@ A whole page is a `document`. A `fragment` is for a cell of a notebook: no scrip
 tables folded away.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -3,8 +3,6 @@
 All begin with one envelope: `schema_version`, `command`, `source`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Charts as SVG: plain marks, no script, no outside file. A page takes them as they are, a file by `chart_file`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final

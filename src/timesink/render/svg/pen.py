@@ -4,8 +4,6 @@ A colour is the name of one of a page's colours with its light shade, so a pictu
 dark; `standing_alone` leaves the light shade, for a file of its own, where nothing knows the names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """Rules on exchanges between GPUs: exposed, small, repeated or awaited ones, and kernels that they slow down."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Rule on the links between ranks: slower than others, than measured here, or than their NVLink."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

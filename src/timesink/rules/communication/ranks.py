@@ -1,7 +1,5 @@
 """Rules on the ranks of a job: a late one, many that take turns, the stages of a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

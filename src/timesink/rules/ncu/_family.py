@@ -5,8 +5,6 @@ cause limits the kernel, or where its share of the time passes the rule's limit.
 time, so findings about one kernel add up too. Kernels too small to profile alone are one finding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf, isfinite

@@ -3,8 +3,6 @@
 A check compares one figure with a limit of the field and says what that means beside the verdict; it is no verdict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

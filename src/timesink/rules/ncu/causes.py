@@ -4,8 +4,6 @@ Each function gives the figures that its cause has of one launch: those that its
 texts, the `variant` of these, `more` counters, and `advice` in place of the rule's.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any, Final
 

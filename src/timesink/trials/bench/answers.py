@@ -4,8 +4,6 @@ This package imports PyTorch, and of timesink nothing else: it runs in a child p
 What it knows is written after each question.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """What this host and its GPU take for calls of some kinds, whatever program runs."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from functools import partial

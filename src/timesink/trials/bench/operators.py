@@ -1,7 +1,5 @@
 """One operator as it was recorded and in other forms."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Sequence
 from functools import partial

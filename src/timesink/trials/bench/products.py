@@ -1,7 +1,5 @@
 """Products of matrices over a grid of sizes, by type: what this GPU takes, whatever program runs."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Several operators at once: attention, the step of an optimizer, one operation on a list of tensors."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Final
 

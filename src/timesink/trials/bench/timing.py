@@ -1,8 +1,6 @@
 """How a call is timed: microseconds of the device, on which the host has put all calls before the first begins; and
 microseconds of the host."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

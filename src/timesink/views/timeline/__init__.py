@@ -7,8 +7,6 @@ closely share a run (`fitted`), which is drawn as dense as it is busy: never as 
 large job one lane has a strip for each rank, or for a few neighbours, as dense as their GPUs are busy.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

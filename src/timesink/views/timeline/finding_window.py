@@ -1,7 +1,5 @@
 """Where a finding shows: the typical step of it, narrowed to the neighbourhood of its longest claimed stretch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

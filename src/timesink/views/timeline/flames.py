@@ -2,8 +2,6 @@
 call path, the step of each side by what it is made of, and a usual step of each, one below the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

@@ -7,8 +7,6 @@ joined, `b` and `c` are one run of length 9 that is busy for 7:
     row 1   b 5..9    c 11..14     →    row 1   b and c 5..14, count 2, busy 7
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

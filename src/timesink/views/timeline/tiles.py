@@ -5,8 +5,6 @@ nanoseconds as one run. An answer takes the coarsest level whose bins are no lon
 the width of the screen and not with the number of events. Times that go in and out count from the timeline's start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ msgspec makes them in compiled code: quicker than `dataclasses`, of which each o
 methods. What stands alone (`capture`, `memory_plan`) or below this file uses the standard library's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform

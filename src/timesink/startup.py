@@ -11,8 +11,6 @@
 more CPU time.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -4,14 +4,12 @@ An edit sees a source file as its tree, what its statements bind and read, and t
 are those of `ast` (rows are counted from 0 here, columns in bytes), so that nothing else of the file moves.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 Loop = ast.For | ast.While
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -55,7 +53,7 @@ class Source:
     text: str
 
     @classmethod
-    def read(cls, path: Path) -> Source | None:
+    def read(cls, path: Path) -> Self | None:
         """The file, or None where it cannot be read as Python."""
         try:
             source = cls(path, path.read_text(encoding="utf-8"))

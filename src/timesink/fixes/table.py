@@ -7,8 +7,6 @@ Changes as text, as they follow `--change`, are a verb of its rows or of the eng
 ``scale kernel:.*gemm.* 0.5``, ``fuse-attention``, ``streams range:heads 4``.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

@@ -6,8 +6,6 @@ variable `TIMESINK_ASSUMPTIONS` replaces some for one run: ``fixes.loading_left=
 figure or all three.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

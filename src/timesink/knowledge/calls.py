@@ -2,8 +2,6 @@
 and write, sleep, wait for another thread.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final

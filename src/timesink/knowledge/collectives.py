@@ -1,7 +1,5 @@
 """Collectives: kernels of every library that communicate, and what each kind of call moves and waits for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final

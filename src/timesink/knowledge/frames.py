@@ -7,8 +7,6 @@ install. Profilers write paths relative to the folders on `sys.path`, so that `s
 libraries are then known by the name of their top folder.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Single traits that a kernel's name tells: a cast, a strided copy, a fused optimizer, an alignment."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Final
 
 from timesink.knowledge import Pattern, Patterns

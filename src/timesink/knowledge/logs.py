@@ -1,7 +1,5 @@
 """What torch.compile writes into logs (`TORCH_LOGS`, `TORCH_TRACE`): how a line begins, and what each message says."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Final
 
 from timesink.knowledge import Pattern, Patterns

@@ -5,8 +5,6 @@ are those that software says, all others are somebody's.
 """
 
 # ruff: noqa: E501  # a pattern is read whole
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """How profilers write what is no name of a program: copies, versions, numbers of a locale, what was lost."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Final
 
 from timesink.knowledge import Pattern, Patterns

@@ -1,7 +1,5 @@
 """What kind of program a capture is of, by the names of its kernels, ranges and threads: whose idioms it knows."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 

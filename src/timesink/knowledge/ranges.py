@@ -4,8 +4,6 @@ Frameworks put ranges and operators of their own into traces; what people write 
 step, a part of one (loading, forward, backward, optimizer), or host work that is neither (compiling, logging).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Final
 
 from timesink.knowledge import Pattern, Patterns

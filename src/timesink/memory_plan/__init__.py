@@ -6,12 +6,10 @@ code of the hub runs. Standard library only, so that it runs on a machine with n
 PyTorch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from timesink.errors import UsageError
 from timesink.untrusted.plain_json import document
@@ -179,15 +177,15 @@ class Configuration:
             raise UsageError("a model in training has no serving settings")
         return self.serve
 
-    def with_train(self, **changes: Any) -> Configuration:
+    def with_train(self, **changes: Any) -> Self:
         """The same with other training settings."""
         return replace(self, train=replace(self.training, **changes))
 
-    def with_serve(self, **changes: Any) -> Configuration:
+    def with_serve(self, **changes: Any) -> Self:
         """The same served in another way."""
         return replace(self, serve=replace(self.serving, **changes))
 
-    def with_parallel(self, **changes: Any) -> Configuration:
+    def with_parallel(self, **changes: Any) -> Self:
         """The same spread in another way."""
         return replace(self, parallel=replace(self.parallel, **changes))
 

@@ -8,11 +8,9 @@ that begins while a program runs; launches whose kernels run after the window ha
 the window it starts in, for only then is the call known that says what it moves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final
+from typing import Final, Self
 
 import polars as pl
 
@@ -50,7 +48,7 @@ class Span(Record):
     end_ns: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Span:
+    def parse(cls, text: str) -> Self:
         """``12.5s:13.5s``; either end may be left out, not both. `UsageError` for anything else."""
         start, colon, end = (part.strip() for part in text.strip().partition(":"))
         if not colon or not (start or end):
@@ -73,7 +71,7 @@ class Window(Record):
     last_ns: int
 
     @classmethod
-    def of(cls, span: Span, first_ns: int, last_ns: int) -> Window:
+    def of(cls, span: Span, first_ns: int, last_ns: int) -> Self:
         """The span in a trace that lasts from `first_ns` to `last_ns`; `UsageError` if it begins after that."""
         if span.start_ns > last_ns - first_ns:
             length, start = time_text(last_ns - first_ns), time_text(span.start_ns)

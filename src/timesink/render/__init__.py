@@ -5,8 +5,6 @@ is a file of this folder, a name in `Format`, and a line in `WRITERS` for each c
 offer the formats that fit what they show, so nothing else names a format (docs/how-to/write-a-format.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib import import_module

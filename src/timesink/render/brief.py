@@ -4,8 +4,6 @@ The verdict, where the step goes, what to change and what that saves, what was l
 `text.py` writes all there is to say.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter
@@ -13,7 +11,7 @@ from collections.abc import Iterable
 from itertools import groupby, pairwise
 from operator import itemgetter
 from textwrap import wrap
-from typing import Final
+from typing import Final, Self
 
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
@@ -47,7 +45,7 @@ class StyledLine(tuple[tuple[str, str], ...]):
     of a small trace to be read."""
 
     @classmethod
-    def of(cls, text: str, style: str = "") -> StyledLine:
+    def of(cls, text: str, style: str = "") -> Self:
         """A line in one style."""
         return cls(((text, style),))
 

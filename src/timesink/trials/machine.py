@@ -4,8 +4,6 @@ It lies in the user's cache folder, one for each GPU, driver, version of PyTorch
 that another driver asks everything anew. A plan reads it without running anything.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform
@@ -14,7 +12,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document
@@ -65,12 +63,12 @@ class MachineFile:
     path: Path
 
     @classmethod
-    def of(cls, bench: Bench, folder: Path | None = None) -> MachineFile:
+    def of(cls, bench: Bench, folder: Path | None = None) -> Self:
         """The file of a bench, which may not be there yet."""
         return cls((folder or prices_folder()) / f"{bench.key}.json")
 
     @classmethod
-    def of_gpu(cls, names: list[str], folder: Path | None = None) -> MachineFile | None:
+    def of_gpu(cls, names: list[str], folder: Path | None = None) -> Self | None:
         """The newest file of one of these GPUs, of this host before others."""
         with suppress(OSError):
             told = [(file, file.machine) for file in map(cls, (folder or prices_folder()).glob("*.json"))]

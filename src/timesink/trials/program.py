@@ -5,8 +5,6 @@ that a program may hold on to (`from torch.utils.checkpoint import checkpoint`) 
 imported; the wrappers do nothing until a switch asks.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import Counter
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 _LOSSES_KEPT: Final = 64
@@ -273,7 +271,7 @@ class Batches:
         self._other: Iterator[Any] | None = None
         self._options: dict[str, Any] = {}
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> Self:
         return self
 
     def __len__(self) -> int:

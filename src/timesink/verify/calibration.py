@@ -5,14 +5,12 @@ measured once per environment and workload, stored, and reused. Only with it can
 far as this deviation allows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -114,12 +112,12 @@ class RunDeviation(Record):
     assumed: bool
 
     @classmethod
-    def measured(cls, calibration: Calibration) -> RunDeviation:
+    def measured(cls, calibration: Calibration) -> Self:
         """From a calibration."""
         return cls(calibration.run_sd_ratio, calibration.df, False)
 
     @classmethod
-    def stated(cls, ratio: float) -> RunDeviation:
+    def stated(cls, ratio: float) -> Self:
         """From `--assume-run-sd`."""
         return cls(ratio, limits.ASSUMED_DF, True)
 

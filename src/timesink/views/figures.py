@@ -3,10 +3,8 @@
 Nothing is computed or drawn here. A view fills these classes from measures, a renderer draws them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from timesink.measures.timeline.call_trees import CallTree, TreeChange
 from timesink.model.arrays import Int64Array
@@ -267,9 +265,7 @@ class LadderChart(Record):
     note: str
 
     @classmethod
-    def of(
-        cls, title: str, step_ms: float, rungs: Iterable[tuple[str, float, float, float, float]], note: str
-    ) -> LadderChart:
+    def of(cls, title: str, step_ms: float, rungs: Iterable[tuple[str, float, float, float, float]], note: str) -> Self:
         """The same of milliseconds; of each rung its name, the step before and after it, and after it low and high."""
         drawn = (LadderRung(name, *(ms * NS_PER_MS for ms in times_ms)) for name, *times_ms in rungs)
         return cls(title, step_ms * NS_PER_MS, tuple(drawn), note)

@@ -2,11 +2,9 @@
 sheet with the difference. Exact counts are compared always, times only where the captures allow it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters import KernelCounters
@@ -40,7 +38,7 @@ class ReportPair(Record, eq=False):
     pairs: tuple[SheetPair, ...]
 
     @classmethod
-    def of(cls, before: Trace, after: Trace, chosen: Sequence[tuple[str, str]] = ()) -> ReportPair:
+    def of(cls, before: Trace, after: Trace, chosen: Sequence[tuple[str, str]] = ()) -> Self:
         """The two reports compared; launches of `chosen` names or numbers are each other's."""
         old, new = ({sheet.kernel: sheet for sheet in kernel_sheets(trace)} for trace in (before, after))
         result = compare_reports(before, after, chosen)

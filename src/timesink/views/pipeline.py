@@ -1,12 +1,10 @@
 """The tables and the picture of `timesink ranks --pipeline`: what stages say of the period, item by item and against
 another run. Stages come from logs, or from traces of all ranks; then the schedule and its price are there too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from glob import escape
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import polars as pl
 
@@ -90,13 +88,13 @@ class Staged(Record):
     trace: Trace | None = None
 
     @classmethod
-    def logged(cls, paths: Sequence[Path], unit: str = "s", columns: str = "", skip: int = 0) -> Staged:
+    def logged(cls, paths: Sequence[Path], unit: str = "s", columns: str = "", skip: int = 0) -> Self:
         """What `paths` logged. `columns` names parts, ``encode=t_in..t_out,send=t_out..t_sent``; '' for those that are
         named by custom."""
         return cls(read_stage_logs(logs_of_ranks(paths), unit, parts_of(columns), skip))
 
     @classmethod
-    def traced(cls, trace: Trace, skip: int = 0) -> Staged:
+    def traced(cls, trace: Trace, skip: int = 0) -> Self:
         """What a trace of all ranks shows, without the first `skip` steps."""
         return cls(traced_stages(trace, skip), trace)
 

@@ -1,10 +1,8 @@
 """The tables of what is kept between runs: ledger, calibration, baselines, and captures of a watched folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from timesink.diagnosis.engine import MATERIAL
 from timesink.diagnosis.saving import saving_text, what_is_left
@@ -116,7 +114,7 @@ class Watched(Record):
         return {"timesink_watched": _FORMAT, **as_plain(self)}
 
     @classmethod
-    def of(cls, document: Any) -> Watched | None:
+    def of(cls, document: Any) -> Self | None:
         """From a document; None where it is none of `stored`."""
         if not isinstance(document, dict) or document.pop("timesink_watched", None) != _FORMAT:
             return None

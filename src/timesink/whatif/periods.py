@@ -3,10 +3,8 @@
 An anchor is where a step boundary of the program falls on the host or on the device.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -33,7 +31,7 @@ class StepWindows(Record, eq=False):
     weight: Float64Array
 
     @classmethod
-    def alike(cls, start_ns: Int64Array, end_ns: Int64Array) -> StepWindows:
+    def alike(cls, start_ns: Int64Array, end_ns: Int64Array) -> Self:
         """Windows that all count alike."""
         return cls(start_ns, end_ns, np.ones(start_ns.size))
 

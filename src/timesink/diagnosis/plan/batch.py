@@ -10,10 +10,8 @@ multiprocessor, or with as many as its threads allow: no trace shows how busy on
 between them; the latter at the least; at its most all grow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import polars as pl
@@ -102,7 +100,7 @@ class Today(Record, eq=False):
     growing: tuple[Callable[[int], GrowKernels], ...]
 
     @classmethod
-    def of(cls, joint: Joint, chosen: Sequence[str], step_ms: float) -> Today:
+    def of(cls, joint: Joint, chosen: Sequence[str], step_ms: float) -> Self:
         """After the chosen changes, which leave a step of `step_ms`."""
         graph, anchors = Together(tuple(joint.parts(chosen))).rewrite(joint.pricer.graph), joint.pricer.anchors
         own = [device for device in kernel_facts(joint.trace).devices if device[0] == joint.rank]
@@ -207,7 +205,7 @@ class _Allocated(Record):
     change: Int64Array
 
     @classmethod
-    def of(cls, trace: Trace, key: Device) -> _Allocated:
+    def of(cls, trace: Trace, key: Device) -> Self:
         own = of_device(key) & pl.col("total_allocated_bytes").is_not_null()
         events = trace.get(MEMORY_EVENTS).filter(own)
         return cls(*(events[name].to_numpy() for name in ("time_ns", "total_allocated_bytes", "bytes")))

@@ -8,8 +8,6 @@ Patterns sort metrics by what they count: a unit's time, the reason of a stall, 
 limit on a number of a table is written: ``mean(kernels.mean_ns[name~gemm, device=0]) <= 1.05x``.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -8,9 +8,7 @@ before its sender began to send. Clocks may drift against each other by at most 
 is therefore a bound at another, wider by the drift times the time between them.
 """
 
-from __future__ import annotations
-
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -88,7 +86,7 @@ class _Rows(Record, eq=False):
     which: Int64Array
 
     @classmethod
-    def of(cls, visits: Visits, start_ns: Int64Array, drift_ratio: float) -> _Rows:
+    def of(cls, visits: Visits, start_ns: Int64Array, drift_ratio: float) -> Self:
         order = np.lexsort((start_ns, visits.clock))
         instance = visits.instance[order]
         group = np.argsort(instance, kind="stable")

@@ -6,9 +6,7 @@ Sends and receives bound clocks too, each pair on one side; they enter the estim
 connect all clocks. Throughout, an offset is what a clock shows minus what clock 0 shows at the same instant, in ns.
 """
 
-from __future__ import annotations
-
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import polars as pl
@@ -139,7 +137,7 @@ class _Bounds(Record, eq=False):
     high_ns: Int64Array
 
     @classmethod
-    def of(cls, visits: Visits, low: Int64Array, high: Int64Array, clock: int) -> _Bounds:
+    def of(cls, visits: Visits, low: Int64Array, high: Int64Array, clock: int) -> Self:
         rows = np.flatnonzero((visits.clock == clock) & (low > -UNKNOWN) & (high < UNKNOWN))
         rows = rows[np.argsort(visits.start_ns[rows], kind="stable")]
         return cls(visits.start_ns[rows], low[rows], high[rows])

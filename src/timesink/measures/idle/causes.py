@@ -7,9 +7,7 @@ Calls into the operating system: formatting text, serialising and compressing ha
 between two such calls of a thread is theirs, where it is short and the thread did nothing else that was recorded.
 """
 
-from __future__ import annotations
-
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import polars as pl
@@ -138,7 +136,7 @@ class Segments(Record, eq=False):
     cause: Int64Array
 
     @classmethod
-    def of(cls, columns: _Columns) -> Segments:
+    def of(cls, columns: _Columns) -> Self:
         """The innermost activity at each instant of rows that may nest, with the cause that counts there.
 
         A frame [0, 90) of `loader` around a call [10, 40) of `cuda_call` gives three segments of cause `loader`,

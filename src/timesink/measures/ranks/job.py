@@ -9,13 +9,11 @@ launched where the batch closes, does them all and carries none of their labels.
 therefore belongs to the next such kernel that its rank launches.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import polars as pl
@@ -88,12 +86,12 @@ class Job(Record, eq=False):
     parity: pl.DataFrame
 
     @classmethod
-    def empty(cls) -> Job:
+    def empty(cls) -> Self:
         """No rank: the neutral element of `merged`."""
         return cls(**{name: pl.DataFrame(schema=schema) for name, schema in SCHEMAS.items()})
 
     @classmethod
-    def merged(cls, parts: Iterable[Job]) -> Job:
+    def merged(cls, parts: Iterable[Self]) -> Self:
         """All ranks of the parts, in an order that does not depend on theirs."""
         jobs = tuple(parts) or (cls.empty(),)
         return cls(**{name: _merge_tables([getattr(job, name) for job in jobs]) for name in SCHEMAS})

@@ -6,14 +6,12 @@ GPU work bear numbers of their own. Such a file is split, and each rank read by 
 apart, nothing true can be said of them, and the file is refused.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import polars as pl
 
@@ -100,7 +98,7 @@ class _Merged(Record):
     tail: str
 
     @classmethod
-    def read(cls, path: Path, limits: ReadLimits) -> _Merged | None:
+    def read(cls, path: Path, limits: ReadLimits) -> Self | None:
         """The file, where its process ids tell ranks apart; else None."""
         smaller = replace(limits, held_bytes=min(limits.held_bytes, _HELD_BYTES))
         text = unpacked_whole(path, smaller, _ONE_EACH)[0].decode("utf-8", "replace")

@@ -7,11 +7,9 @@ begin earlier, at the launch of the first kernel that starts in it; synchronisat
 call, for the call says what they are. A filter of each batch says which rows are wanted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import polars as pl
 
@@ -119,7 +117,7 @@ class CutExport(Record):
     notes: list[ImportNote]
 
     @classmethod
-    def of(cls, export: Database | Folder, start: int, end: int) -> CutExport:
+    def of(cls, export: Database | Folder, start: int, end: int) -> Self:
         """The export, of which GPU work and calls are read at once."""
         held = {source: export.read(source, within(source, start, end)) for source in sources.DEVICE_WORK}
         lead = _lead(export, held, start, end)

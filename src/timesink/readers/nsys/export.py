@@ -4,8 +4,6 @@ The column names are those of NVIDIA's export schema, 2021 to 2026. Any table an
 created when their first event is, and every release adds columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol

@@ -1,9 +1,7 @@
 """Changes to what the host does: waits, loading, launching, operators."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 import polars as pl
@@ -123,7 +121,7 @@ class MergeUnits(EditedChange, Record):
     kept: Range
 
     @classmethod
-    def of(cls, host: Mapping[tuple[int, int], Intervals], unit_bytes: float | None) -> MergeUnits:
+    def of(cls, host: Mapping[tuple[int, int], Intervals], unit_bytes: float | None) -> Self:
         """Units of that size become units of 25 MB; cautiously half as many go, hopefully half as many stay."""
         share = fixes.UNITS_KEPT.value if unit_bytes is None else min(unit_bytes / fixes.UNIT_BYTES.value, 1.0)
         hopeful = share / 2.0 if share < 1.0 else 1.0
@@ -140,7 +138,7 @@ class MergeExchanges(MergeUnits):
     touches: ClassVar[Touches] = Touches.BOTH
 
     @classmethod
-    def rows(cls, host: Mapping[tuple[int, int], Intervals], in_row: float) -> MergeExchanges:
+    def rows(cls, host: Mapping[tuple[int, int], Intervals], in_row: float) -> Self:
         """One of `in_row` stays; cautiously half of what that wins."""
         share = 1.0 / max(in_row, 1.0)
         return cls(Target("windows", windows=host), Range((1.0 + share) / 2.0, share, share))

@@ -1,8 +1,6 @@
 """Changes to what moves data: copies from pinned memory that nobody waits for, and collectives next to computation."""
 
-from __future__ import annotations
-
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -143,7 +141,7 @@ class DropExchanges(OfKernels, eq=False):
     touches: ClassVar[Touches] = Touches.COMMUNICATION
 
     @classmethod
-    def of(cls, exchanges: Selection, slowed: Selection) -> DropExchanges:
+    def of(cls, exchanges: Selection, slowed: Selection) -> Self:
         """Drop the collectives of the selection; of the others `usual` is the share that each keeps."""
         gone = shorten(exchanges, exchange=Range.exact(0.0))
         half = (1.0 + slowed.usual) / 2.0

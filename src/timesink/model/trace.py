@@ -3,6 +3,8 @@
 Measures build on measures: `remembered` takes each once per trace, however many others ask for it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import wraps

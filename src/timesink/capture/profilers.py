@@ -252,7 +252,9 @@ class NsysOptions:
 
         The report itself holds the whole environment of the program, so it is deleted unless it is to be kept.
         """
-        from timesink.capture.redaction.nsys_sqlite import Cleaner, Unpacked, redact_sqlite
+        from timesink.capture.redaction.cleaner import Cleaner
+        from timesink.capture.redaction.nsys_sqlite import redact_sqlite
+        from timesink.capture.redaction.packed import Unpacked
 
         report, log = settings.out / "report.nsys-rep", settings.out / "export.txt"
         if not report.is_file():

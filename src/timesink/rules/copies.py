@@ -25,7 +25,7 @@ from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies, on_trips
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -86,12 +86,12 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
     )
 
 
-def _by_calls(called: Int64Array) -> pl.Expr:
+def _by_calls(called: Int32Array | Int64Array) -> pl.Expr:
     """Whether a stretch is blamed on one of the calls, which copy, or on the wait right behind one."""
     return pl.col("call_row").is_in([*called, *(called + 1)]).fill_null(False)
 
 
-def _kept_waiting(trace: Trace, called: Int64Array) -> pl.DataFrame:
+def _kept_waiting(trace: Trace, called: Int32Array | Int64Array) -> pl.DataFrame:
     """Idle time in which a device waited for these calls, which copy, or for what came late by them."""
     waited = pl.col("cause").is_in(["sync", "copy_staging"])
     return idle_blame(trace).stretches.filter(waited & _by_calls(called))

@@ -334,7 +334,7 @@ def evened_out(
     stood = late.epochs.filter(pl.col("rank") != rank).group_by("anchor").agg(pl.col("stood_ns").min())
     most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, [rank])) / max(late.span_ns, 1)
     if not own.height or not others.height:
-        computed_ns = late.ranks.filter(pl.col("rank") == rank)["device_ns"].sum()
+        computed_ns = int(late.ranks.filter(pl.col("rank") == rank)["device_ns"].sum())
         gone = min(computed_ns / max(late.span_ns, 1), most)
         return gone * (1 - 1 / max(late.ranks.height, 1)), gone
     work = {r: float(compute) - slowed_ns.get(r, 0.0) for r, compute in means.select("rank", "compute_ns").rows()}

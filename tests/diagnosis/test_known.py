@@ -16,7 +16,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import page_paths, rule_texts
 from timesink.diagnosis.verdicts import Undecided
-from timesink.knowledge.vendors import AMD, HUAWEI, INTEL, META, NVIDIA, VENDORS, Vendor, vendor_of_calls
+from timesink.knowledge.vendors import AMD, HUAWEI, INTEL, META, NVIDIA, VENDORS, Vendor, as_of, vendor_of_calls
 from timesink.knowledge.vendors import vendor_of_product as of_product
 from timesink.measures.timeline.known import known, program_kind
 from timesink.model.tables import DEVICE_OPS, DEVICES
@@ -156,6 +156,23 @@ def test_members_that_are_too_long_are_named(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "out_results.json"
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [{"agent": number} for number in range(400_000)]}))
     assert "'rocprofiler-sdk-tool'" in refusal(path, capsys)
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.runtime)
+def test_advice_names_only_tools_that_the_maker_of_the_gpu_has(vendor: Vendor) -> None:
+    """Nsight tells nothing of another maker's GPU; kernels that Nsight Compute profiled are NVIDIA's."""
+    texts = [rule_texts(rule.name) for rule in all_rules() if not rule.code.startswith("NCU")]
+    every = [said for text in texts for of in (text.said, *text.variants.values()) for said in of.items()]
+    advice = [text for name, text in every if name.startswith("advice")]
+    assert any("Nsight Compute" in text for text in advice)
+    for text in advice:
+        told = as_of(vendor, text)
+        assert told == text if vendor is NVIDIA else not any(tool in told for tool in ("Nsight", "nsys", "ncu "))
+
+
+def test_a_kernel_far_from_its_bound_is_profiled_by_the_maker_of_its_gpu() -> None:
+    assert as_of(AMD, "Profile this kernel with Nsight Compute") == "Profile this kernel with rocprof-compute"
+    assert as_of(INTEL, "timesink capture nsys -- python train.py") == "timesink capture torch -- python train.py"
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.runtime)

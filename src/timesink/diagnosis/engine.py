@@ -27,8 +27,10 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Fo
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
+from timesink.knowledge.vendors import as_of
 from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
+from timesink.measures.timeline.known import known
 from timesink.model.arrays import WEIGHTY
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
@@ -74,7 +76,7 @@ def diagnose(
         budgets = begun(thread, partial(step_budgets, trace))
         said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
-    findings = tuple((found.card, _told(found.finding)) for found in ranked)
+    findings = tuple((found.card, _told(found.finding, trace)) for found in ranked)
     rulings, parts = tuple(ruling for ruling, _ in judged), budgets()
     looked_at = not barred and len(rules) == len(all_rules())
     bottleneck, statement = _conclusion(ranked, trace, usual, rulings)
@@ -214,8 +216,10 @@ def _is_material(finding: Finding) -> bool:
     return not of_ms or (gain.value >= MATERIAL.default * of_ms if gain.value else gain.most >= BOUND.default * of_ms)
 
 
-def _told(finding: Finding) -> Finding:
-    """The finding as it is shown: the time that recording costs ranks it, and is no saving."""
+def _told(finding: Finding, trace: Trace) -> Finding:
+    """The finding as it is shown: its advice names tools of the GPU's maker, and the time that recording costs ranks
+    it, and is no saving."""
+    finding = replace(finding, advice=as_of(known(trace).vendor, finding.advice))
     is_artefact = finding.bottleneck is Bottleneck.PROFILER_OVERHEAD
     return replace(finding, recoverable=None, priced_by=None) if is_artefact else finding
 
@@ -244,7 +248,7 @@ def _conclusion(
         if too_little := headline.too_little(trace, first):
             return Bottleneck.UNDECIDED, too_little
         apart = "typical steps are fine; " if is_apart else ""
-        worth = _told(first).recoverable
+        worth = _told(first, trace).recoverable
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}"
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.render import Style
 from timesink.render.parts import Group, grouped, short_place, verdict_colour
 from timesink.render.tables import printed, tied
@@ -265,7 +266,10 @@ def _next(diagnosis: Diagnosis) -> list[StyledLine]:
 
 
 def _is_of_the_device(diagnosis: Diagnosis) -> bool:
-    """Whether kernels fill the step and no finding says what to change of them: counters do."""
+    """Whether kernels fill the step and no finding says what to change of them: counters do, where Nsight Compute
+    reads them."""
+    if any(vendor_of_product(device.name) not in (None, NVIDIA) for device in diagnosis.devices):
+        return False
     total_ns = sum(budget.period_ns for budget in diagnosis.budgets)
     computed_ns = sum(part.time_ns for budget in diagnosis.budgets for part in budget.parts if part.kind == "compute")
     unnamed = (Bottleneck.NONE, Bottleneck.MEMORY_BOUND_KERNEL, Bottleneck.COMPUTE_BOUND_KERNEL, Bottleneck.OCCUPANCY)

@@ -28,7 +28,7 @@ from timesink.fixes import Fix
 from timesink.fixes import table as fixes
 from timesink.knowledge.calls import DEVICE_SYNC
 from timesink.knowledge.kernel_traits import OF_PYTHON
-from timesink.knowledge.ranges import COMPILE_WORK, GARBAGE_COLLECTION, OPERATOR
+from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.compile.summary import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
@@ -136,7 +136,8 @@ def _in_compiler(trace: Trace) -> Iterator[Row]:
             windows = Intervals.union_of(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
             trials = from_first(Intervals.union_all(blamed.host.values()), windows)
         waits, tried = (Target("windows", windows=part) for part in (blamed.host, dict.fromkeys(blamed.host, trials)))
-        yield waiting_row(blamed, fixes.NO_RECOMPILATION, DropCompiler(waits, tried))
+        variant = "search" if matches(pl.Series([blamed.host_op or ""]), CONVOLVES).all() else "compiler"
+        yield replace(waiting_row(blamed, fixes.NO_RECOMPILATION, DropCompiler(waits, tried)), variant=variant)
 
 
 def from_first(parts: Intervals, windows: Intervals) -> Intervals:

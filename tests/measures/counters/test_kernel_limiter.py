@@ -62,6 +62,34 @@ def test_a_block_without_whole_warps_could_do_its_work_with_fewer(block: tuple[i
     assert ("whole warps" in explain_limiter(found).advice) is (block[0] * block[1] % 32 != 0)
 
 
+ALU, FP64, XU = "sm__pipe_alu_cycles_active", "sm__pipe_fp64_cycles_active", "sm__inst_executed_pipe_xu"
+LANES_OF_FP64 = "sm__sass_thread_inst_executed_op_dfma_pred_on.sum.peak_sustained"
+LANES_OF_FP32 = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"
+
+
+@pytest.mark.parametrize(
+    ("busy", "lanes", "said", "advice"),
+    [
+        ({ALU: 80, FP64: 76}, 64, "integer and logic pipe beside the fp64 pipe, 76.0 % busy", "both pipes"),
+        ({ALU: 76, FP64: 80}, 64, "fp64 pipe beside the integer and logic pipe, 76.0 % busy", "both pipes"),
+        ({ALU: 80, FP64: 76}, 2, "fp64 pipe beside the integer and logic pipe, 80.0 % busy", "fp32 where"),
+        ({ALU: 80, XU: 79}, 64, "integer and logic pipe beside the special-function pipe", "both pipes"),
+        ({ALU: 80, FP64: 60}, 64, "integer and logic pipe", "fewer integer"),
+        ({ALU: 80, FP64: 60}, 2, "integer and logic pipe", "fewer integer"),
+        ({ALU: 80, "sm__inst_executed": 79}, 64, "integer and logic pipe", "fewer integer"),  # of its instructions
+        ({ALU: 80, "dram__cycles_active": 60}, 64, "integer and logic pipe", "fewer integer"),
+    ],
+)
+def test_of_two_pipes_that_are_about_as_busy_both_are_named(
+    busy: dict[str, float], lanes: int, said: str, advice: str
+) -> None:
+    """A fix of one alone gains what the other leaves; where fp64 is slow, its work brings the other's along."""
+    found = explain_limiter(explained({**busy, LANES_OF_FP64: lanes, LANES_OF_FP32: 128}))
+    assert said in found.because
+    assert ("beside" in found.because) is ("beside" in said)
+    assert advice in found.advice
+
+
 @given(kernels())
 def test_an_explanation_does_not_depend_on_the_order_of_counters(one: KernelCounters) -> None:
     turned = replace(one, values=dict(reversed(list(one.values.items()))))

@@ -145,6 +145,34 @@ def test_long_operators_that_call_nothing_compute_on_the_cpu(
     assert sum(computed) == computed_us
 
 
+@pytest.mark.parametrize(
+    ("operator", "wait", "kernels", "searches"),
+    [
+        ("aten::cudnn_convolution", "cudaEventSynchronize", ["a", "b", "c"], True),
+        ("aten::cudnn_convolution", "cudaStreamSynchronize", ["a", "a", "b", "c", "d"], True),
+        ("aten::convolution_backward", "cudaDeviceSynchronize", ["a", "b", "c", "d", "e"], True),
+        ("aten::miopen_convolution", "hipEventSynchronize", ["a", "b", "c"], True),
+        ("aten::cudnn_convolution", "", ["a", "b", "c", "d"], False),  # its layout is converted
+        ("aten::cudnn_convolution", "cudaEventSynchronize", ["a", "a", "a"], False),  # one kernel, again and again
+        ("aten::cudnn_convolution", "cudaEventSynchronize", ["a", "b"], False),
+        ("aten::linear", "cudaEventSynchronize", ["a", "b", "c"], False),
+    ],
+)
+def test_a_convolution_that_waits_for_several_kernels_searches_for_an_algorithm(
+    operator: str, wait: str, kernels: list[str], searches: bool
+) -> None:
+    calls: list[tuple[object, ...]] = [("cudaLaunchKernel", 0, 4, 1)]
+    ran: list[tuple[object, ...]] = [("k", 5, 100, 1)]
+    for at, name in enumerate(kernels):
+        now = 500 * at + 600
+        calls.append(("cudaLaunchKernel", now, now + 4, at + 2))
+        ran.append((name, now + 5, now + 100, at + 2))
+        calls += [(wait, now + 6, now + 105, None)] if wait else []
+    blame = idle_blame(made(calls=calls, kernels=ran, ops=[(operator, 90, 500 * len(kernels) + 700)]))
+    searched = sum(end - start for cause, start, end in parts(blame) if cause == "compile")
+    assert searched == (500 + 395 * (len(kernels) - 1) if searches else 0)  # all but what launches and waits take
+
+
 @pytest.mark.parametrize(("gap_us", "cause"), [(2, "kernel_gap"), (40, "unexplained")])
 def test_a_queued_kernel_that_starts_late_is_ordinary_or_unexplained(gap_us: int, cause: str) -> None:
     blame = idle_blame(

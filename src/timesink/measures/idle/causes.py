@@ -25,7 +25,7 @@ from timesink.knowledge.calls import (
     CallKind,
     call_kinds,
 )
-from timesink.measures.timeline.attribution import host_nesting, range_nesting
+from timesink.measures.timeline.attribution import host_nesting, launch_links, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
@@ -171,6 +171,10 @@ def _outer_first(timeline: Int64Array, start_ns: Int64Array, end_ns: Int64Array)
     return bool(np.all((timeline[1:] > timeline[:-1]) | ((timeline[1:] == timeline[:-1]) & later)))
 
 
+_WAITING: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC)
+_TRIALS: Final = 3  # waits and kernels of one convolution: a search times at least so many algorithms
+
+
 class HostActivity(Record, eq=False):
     """`all`: segments over every table together. `by_table`: segments of one table alone, for names.
 
@@ -260,12 +264,53 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
     if table is OS_CALLS:
         return np.full(rows.size, CAUSE_CODE["os_call"], np.int64)
     if table is API_CALLS:
-        return _call_causes(names, _pageable_copies(trace, frame)[rows])
+        return np.where(
+            _searching(trace)[rows], CAUSE_CODE["compile"], _call_causes(names, _pageable_copies(trace, frame)[rows])
+        )
     causes = _name_causes(names, _CAUSE_OF_UNNAMED[table])
     if table is HOST_OPS:
+        causes = np.where(_searched(trace)[rows], CAUSE_CODE["compile"], causes)
         computes = (causes == CAUSE_CODE["dispatch"]) & _computes_on_host(trace)[rows]
         causes = np.where(computes, CAUSE_CODE["python"], causes)
     return causes
+
+
+@remembered
+def _searching(trace: Trace) -> BoolArray:
+    """Which of `api_calls` are part of a search for the quickest algorithm of a convolution (`_searched`)."""
+    ops, calls, found = trace.get(HOST_OPS), trace.get(API_CALLS), np.zeros(trace.get(API_CALLS).height, np.bool_)
+    convolves = matches(ops["name"], ranges.CONVOLVES).to_numpy()
+    if not convolves.any():
+        return found
+    waits = np.append(0, np.cumsum(np.isin(call_kinds(calls["name"]), _WAITING)))
+    names, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
+    order = np.argsort(call, kind="stable")
+    of_thread = {key: (first, last) for key, first, last in thread_slices(calls)}
+    for key, first, last in thread_slices(ops):
+        own = ops[first:last].filter(pl.Series(convolves[first:last]))
+        begin, past = of_thread.get(key, (0, 0))
+        starts = calls["start_ns"].to_numpy()[begin:past]
+        low, high = (begin + places(starts, own[side].to_numpy(), False) for side in ("start_ns", "end_ns"))
+        for a, b in np.stack((low, high), axis=1)[waits[high] - waits[low] >= _TRIALS].tolist():
+            launched = names[order[slice(*np.searchsorted(call[order], (a, b)))]]
+            found[a:b] |= np.unique(launched).size >= _TRIALS
+    return found
+
+
+@remembered
+def _searched(trace: Trace) -> BoolArray:
+    """Which of `host_ops` hold a search: a convolution waits for nothing, but for each algorithm that cuDNN times."""
+    ops, calls, searching = trace.get(HOST_OPS), trace.get(API_CALLS), _searching(trace)
+    found = np.zeros(ops.height, np.bool_)
+    if searching.any():
+        called = {key: (first, last) for key, first, last in thread_slices(calls)}
+        for key, first, last in thread_slices(ops):
+            begin, past = called.get(key, (0, 0))
+            inside = calls[begin:past].filter(pl.Series(searching[begin:past]))["start_ns"].to_numpy()
+            start, end = (ops[side].to_numpy()[first:last] for side in ("start_ns", "end_ns"))
+            found[first:last] = places(inside, end, False) > places(inside, start, False)
+        found &= matches(ops["name"], ranges.CONVOLVES).to_numpy()
+    return found
 
 
 @remembered
@@ -292,7 +337,7 @@ def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:
     """The cause that each CUDA call is evidence for; `pageable` marks copies from or to pageable memory."""
     kinds = call_kinds(names)
     codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
-    codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CAUSE_CODE["sync"]
+    codes[np.isin(kinds, _WAITING)] = CAUSE_CODE["sync"]
     codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE]) | matches(names, STREAM_ORDERED).to_numpy()] = CAUSE_CODE[
         "allocator"
     ]

@@ -7,11 +7,12 @@ texts, the `variant` of these, `more` counters, and `advice` in place of the rul
 from math import inf
 from typing import Any, Final
 
+from timesink.diagnosis.rule import rule_texts
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER, plain_per_double
-from timesink.measures.counters import Resource
+from timesink.measures.counters import ARITHMETIC, Leaf, Resource
 from timesink.measures.counters.bounds import is_fp32_product
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
@@ -135,7 +136,11 @@ def _memory(limits: KernelLimits) -> Figures:
 
 def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
     """Where fp64 is slow, its format is the cause."""
-    resource, ratio, more = limits.top.resource, _fp32_per_fp64(limits), list[Counter]()
+    pipe, beside, ratio, more = limits.top, _as_busy(limits), _fp32_per_fp64(limits), list[Counter]()
+    is_slow = ratio is not None and 1 / ratio < fp64_ratio
+    if is_slow and beside is not None and beside.resource is Resource.FP64:
+        pipe, beside = beside, pipe
+    resource, advice = pipe.resource, None
     roofs = limits.roofline.compute if limits.roofline is not None else ()
     for roof in roofs:
         how = "of its additions, multiplications and fused operations"
@@ -143,16 +148,33 @@ def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
         more.append((f"{roof.precision} fused share", roof.fused_ratio, "ratio", how))
     of_tensor = resource is Resource.TENSOR
     of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
-    advice = operands_advice(limits) if of_tensor else None
+    if of_tensor:
+        advice = operands_advice(limits)
+    elif beside is not None and not (is_slow and resource is Resource.FP64):
+        advice = "both"
     return {
         **_busy(limits),
         "words": "instruction issue",
         "ratio": ratio,
         "variant": resource.value,
         "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
-        "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and ratio and 1 / ratio < fp64_ratio else None,
+        "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and is_slow else None,
+        "beside": beside and rule_texts("compute-bound-kernel").variants[beside.resource.value]["words"],
+        "beside_busy": beside and beside.busy,
         "more": more,
     }
+
+
+def _as_busy(limits: KernelLimits) -> Leaf | None:
+    """The busiest pipe of another kind that is about as busy as a kernel's busiest one: without the work of either
+    alone the kernel is hardly faster."""
+    if limits.top.resource not in ARITHMETIC:
+        return None
+    others = [leaf for leaf in limits.leaves if leaf.resource in ARITHMETIC - {limits.top.resource}]
+    return next((leaf for leaf in others if leaf.busy >= _AS_BUSY * limits.top.busy), None)
+
+
+_AS_BUSY: Final = 0.9  # of the busiest pipe: without that one alone the kernel is a ninth faster at most
 
 
 def _fp32_per_fp64(limits: KernelLimits) -> float | None:

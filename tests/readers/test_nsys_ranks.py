@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_exports import CALL, KERNEL, ONE_KERNEL, STRINGS, columns, messages
 
-from timesink.measures.timeline.attribution import attribution
+from timesink.measures.timeline.attribution import attribution, operator_times
 from timesink.measures.timeline.host_times import range_times
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
 from timesink.model.trace import NoteKind, Trace
@@ -140,7 +140,7 @@ def profiled() -> Trace:
 def of_model(trace: Trace, steps: int) -> dict[str, tuple[float, float]]:
     """Calls and kernels per step of the operators that launched any, but those that each loop alone has."""
     in_place = pl.col("name").cast(pl.String).str.ends_with("_")
-    frame = attribution(trace).operators.filter(pl.col("kernels") > 0, ~in_place)
+    frame = operator_times(trace).filter(pl.col("kernels") > 0, ~in_place)
     rows = frame.select("name", "calls", "kernels").rows()
     return {name: (calls / steps, kernels / steps) for name, calls, kernels in rows}
 

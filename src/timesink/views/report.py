@@ -21,7 +21,7 @@ from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_budgets as budgets_by_step
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.timeline import Device, of_device
-from timesink.measures.timeline.attribution import attribution
+from timesink.measures.timeline.attribution import operator_times
 from timesink.model.arrays import median
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
@@ -213,7 +213,7 @@ def _operators(trace: Trace) -> Sheet | None:
     """The operators that cost most GPU time by themselves; None where there are none."""
     if HOST_OPS not in trace:
         return None
-    frame = attribution(trace).operators.with_columns(pl.col("name").cast(pl.String))
+    frame = operator_times(trace)
     if frame.is_empty():
         return None
     shown = frame.sort("self_device_ns", "rank", "name", descending=[True, False, False]).head(SHOWN_NAMES)

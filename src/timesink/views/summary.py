@@ -18,7 +18,7 @@ from timesink.measures.kernels import kernels
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline import device_timeline
-from timesink.measures.timeline.attribution import attribution, operator_kernels
+from timesink.measures.timeline.attribution import attribution, operator_kernels, operator_times
 from timesink.measures.timeline.copies import copies
 from timesink.measures.timeline.host_times import call_times, layer_times, range_times
 from timesink.measures.timeline.known import known
@@ -77,9 +77,8 @@ def _kernels(trace: Trace) -> Sheet:
 
 
 def _operators(trace: Trace) -> Sheet:
-    attributed = attribution(trace)
-    frame = attributed.operators.sort(["self_device_ns", "name"], descending=[True, False])
-    note = f"{attributed.unattributed_count} GPU operations belong to no operator"
+    frame = operator_times(trace).sort(["self_device_ns", "name"], descending=[True, False])
+    note = f"{attribution(trace).unattributed_count} GPU operations belong to no operator"
     return listed("summary.operators", frame, note)
 
 

@@ -8,7 +8,7 @@ from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.timeline.attribution import attribution, host_nesting
+from timesink.measures.timeline.attribution import attribution, host_nesting, operator_times
 from timesink.measures.timeline.call_trees import (
     NO_OPERATOR,
     CallTree,
@@ -67,7 +67,9 @@ def test_the_map_of_areas_has_what_operators_launched_themselves(trace: Trace) -
     sums: dict[str, int] = {}
     for above, ns in zip(tree.parent[leaves].tolist(), tree.total_ns[leaves].tolist(), strict=True):
         sums[tree.names[above]] = sums.get(tree.names[above], 0) + ns
-    known = found.operators.group_by("name").agg(pl.col("self_device_ns").sum()).filter(pl.col("self_device_ns") > 0)
+    known = (
+        operator_times(trace).group_by("name").agg(pl.col("self_device_ns").sum()).filter(pl.col("self_device_ns") > 0)
+    )
     assert sums.pop(NO_OPERATOR, 0) == found.unattributed_ns
     assert sums == dict(known.rows())
 

@@ -16,7 +16,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.classification import classification
-from timesink.measures.timeline.attribution import attribution
+from timesink.measures.timeline.attribution import attribution, operator_times
 from timesink.measures.timeline.graph_replays import OTHER_KERNELS, OTHER_SHAPE, SEVERAL, graph_replays
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
@@ -248,7 +248,7 @@ def h200(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def gpu_us(trace: Trace, steps: int) -> dict[str, float]:
     """GPU time of the model's operators in a step."""
-    rows = attribution(trace).operators.filter(pl.col("self_device_ns") > 0).select("name", "self_device_ns").rows()
+    rows = operator_times(trace).filter(pl.col("self_device_ns") > 0).select("name", "self_device_ns").rows()
     around = {"aten::copy_", "aten::roll", "aten::fill_"}  # launched outside of the graph, or for it
     return {name: ns / steps / 1000 for name, ns in rows if name not in around}
 

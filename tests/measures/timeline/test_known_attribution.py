@@ -15,7 +15,7 @@ from timesink.measures.steps import steps
 from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import device_timeline
-from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
+from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links, operator_times
 from timesink.measures.timeline.copies import copies
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.quality import quality
@@ -74,7 +74,7 @@ def test_operators_cost_what_pytorchs_own_tool_says(load: Load, shared_data: Pat
     calls = dict(host.filter(pl.Series(outermost))["name"].cast(pl.String).value_counts().iter_rows())
     found = {
         row["name"]: (calls[row["name"]], row["self_device_ns"], row["total_device_ns"], row["total_host_ns"])
-        for row in attribution(trace).operators.iter_rows(named=True)
+        for row in operator_times(trace).iter_rows(named=True)
     }
     columns = ("device_self_duration", "device_total_duration", "host_total_duration")
     expected = {

@@ -128,14 +128,11 @@ def names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
 class Attribution(Record, eq=False):
     """`host_op`: for each row of `device_ops`, the row of `host_ops` it belongs to, or -1.
 
-    `operators`: one row per (rank, name), most device time first, with calls, kernels (neither copies nor memsets),
-    self_device_ns (device ops launched by the operator itself), total_device_ns (by it and all inside it; a recursive
-    call counts once), self_host_ns, total_host_ns. Device times are sums of durations, work that ran at once counts in
-    full: the sum of self_device_ns + unattributed_ns = total_ns.
+    Times are sums of durations, work that ran at once counts in full: the sum of `operator_times`' self_device_ns +
+    unattributed_ns = total_ns.
     """
 
     host_op: Int32Array
-    operators: pl.DataFrame
     total_ns: int
     unattributed_ns: int
     unattributed_count: int
@@ -153,12 +150,9 @@ def attribution(trace: Trace) -> Attribution:
             host_op[recorded] = asked_at(trace, host_nesting(trace))[recorded]
         without_place = np.flatnonzero((host_op < 0) & ~links.shared)
         host_op[without_place] = _by_external_id(trace, without_place)
-    length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
-    is_kernel = ops["kind"].is_in(["kernel", "graph"]).to_numpy()
-    unattributed = host_op < 0
+    length, unattributed = (ops["end_ns"] - ops["start_ns"]).to_numpy(), host_op < 0
     return Attribution(
         host_op=host_op,
-        operators=_operators(trace, host_op, length, is_kernel),
         total_ns=int(length.sum()),
         unattributed_ns=int(length[unattributed].sum()),
         unattributed_count=int(np.count_nonzero(unattributed)),
@@ -187,10 +181,15 @@ def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:
     return operator_row
 
 
-def _operators(trace: Trace, host_op: Int32Array, length: Int64Array, is_kernel: BoolArray) -> pl.DataFrame:
-    """`Attribution.operators` from the operator and the length in ns of each device op, and whether it is a kernel."""
-    host, nesting = trace.get(HOST_OPS), host_nesting(trace)
+@remembered
+def operator_times(trace: Trace) -> pl.DataFrame:
+    """One row per (rank, name) of operators, most device time first, with calls, kernels (neither copies nor memsets),
+    self_device_ns (device ops launched by the operator itself), total_device_ns (by it and all inside it; a recursive
+    call counts once), self_host_ns, total_host_ns. Work that ran at once counts in full."""
+    ops, host, nesting = trace.get(DEVICE_OPS), trace.get(HOST_OPS), host_nesting(trace)
+    host_op, length = attribution(trace).host_op, (ops["end_ns"] - ops["start_ns"]).to_numpy()
     attributed = host_op >= 0
+    is_kernel = ops["kind"].is_in(["kernel", "graph"]).to_numpy()
     self_device = summed(host_op[attributed].astype(np.int64), length[attributed], host.height)
     kernels = np.bincount(host_op[attributed & is_kernel], minlength=host.height).astype(np.int64)
     outermost = nesting.outermost_of_name(host["name"].to_physical().cast(pl.Int64).to_numpy())

@@ -15,7 +15,7 @@ from timesink.knowledge.profiler_texts import TOOL_OPTION
 from timesink.untrusted import numbers_in, stated_version
 from timesink.untrusted.nvidia_tools import find_tool
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 _PACKAGES = {
     "nsys": "install Nsight Systems (package nsight-systems) or Nsight Compute, which carries one, or give --nsys PATH",
     "ncu": "install Nsight Compute (package nsight-compute), or give --ncu PATH",
@@ -86,7 +86,6 @@ def ask_tool(path: Path, *arguments: str) -> str:
     return done.stdout
 
 
-_PATIENCE_S = 120.0
 # Programs that run the words after their options here, in a process of its own.
 _WRAPPERS = ("env", "nice", "taskset", "numactl", "stdbuf", "chrt", "ionice")
 _OLDEST = (3, 10)

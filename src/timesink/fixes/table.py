@@ -59,7 +59,7 @@ def single_steps(trace: Trace) -> Iterator[Selection]:
 
 def serial_streams(trace: Trace) -> Iterator[Selection]:
     """Kernels of streams that take turns."""
-    return (streams.serial for streams in grids.serialized_streams(trace))
+    return (streams.kernels for streams in grids.serialized_streams(trace))
 
 
 def fuse_named_optimizer(trace: Trace, target: Target) -> Iterator[Change]:

@@ -57,7 +57,7 @@ MEASURES: dict[str, Callable[[Trace], Iterable[ShortenKernels]]] = {
     "tf32": lambda trace: map(fixes.to_bf16, wide_kernels(trace)["tf32"]),
     "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)["bf16"]),
     "fp64": lambda trace: map(FP32.change, wide_kernels(trace)["fp64"]),
-    "streams": lambda trace: [fixes.overlap_streams(part.serial) for part in serialized_streams(trace)],
+    "streams": lambda trace: [fixes.overlap_streams(part.kernels) for part in serialized_streams(trace)],
     "optimizer": lambda trace: [FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
     "far": lambda trace: [fixes.reach_bound(part.kernels) for part in far_operators(trace)],
     "graphs": lambda trace: [

@@ -247,7 +247,7 @@ def _explained(trace: Trace) -> Int64Array:
             *(kernels for kind in wide_kernels(trace).values() for kernels in kind),
             *misaligned_products(trace),
             *small_grids(trace),
-            *(found.serial for found in serialized_streams(trace)),
+            *(found.kernels for found in serialized_streams(trace)),
             *(found.unfused for found in optimizer_kernels(trace)),
         ]
     )

@@ -35,13 +35,13 @@ from timesink.whatif import Selection
 class SerializedStreams(Record, eq=False):
     """One device whose streams take turns.
 
-    `serial` are the kernels that follow one of another stream, with what they would keep if both ran at once; `turns`
+    `kernels` are those that follow one of another stream, with what they would keep if both ran at once; `turns`
     is how often per step the next kernel is on another stream, `waits` how often per step a stream is made to wait for
     an event; `streams` are the numbers of those streams.
     """
 
     device: Device
-    serial: Selection
+    kernels: Selection
     turns: float
     waits: float
     streams: tuple[int, ...]
@@ -167,7 +167,7 @@ def small_grids(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selectio
     kernels, sms = kernels.select("row", "start_ns", "length", "family", "blocks"), multiprocessors(trace).get(device)
     if sms is None or not kernels["blocks"].count():
         return None
-    serial = rows_on(device, (streams.serial for streams in serialized_streams(trace)))
+    serial = rows_on(device, (streams.kernels for streams in serialized_streams(trace)))
     whole = _threads(trace, kernels).fill_null(RESIDENT_THREADS) >= lanes_of(device_names(trace).get(device, ""))
     small = kernels.with_columns(_overlapped().alias("overlapped")).filter(
         (2 * pl.col("blocks") < sms)

@@ -4,7 +4,7 @@ clock), or do work in vain, in pieces, in too wide a type, or in a shape that do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -62,6 +62,21 @@ def kernel_rows(fix: Fix) -> Callable[[Trace], Rows]:
     return lambda trace: [kernel_row(trace, kernels) for kernels in fix.replay(trace)]
 
 
+def measured_rows(
+    fix: Fix,
+    measure: Callable[[Trace], Iterable[Any]],
+    figures: Callable[[Any], dict[str, Any]],
+    absent: Undecided | None = None,
+) -> Callable[[Trace], Rows]:
+    """A row for each device's record of a measure, whose `kernels` the fix makes shorter; `absent` where none is."""
+
+    def rows(trace: Trace) -> Rows:
+        found = [kernel_row(trace, fix.change(one.kernels), **figures(one)) for one in measure(trace)]
+        return absent if absent is not None and not found else found
+
+    return rows
+
+
 def kernel_details(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Evidence, ...]]:
     """Whether more is saved than the kernels take, and what counters that were sampled along the timeline say of the
     GPU while they ran."""
@@ -115,65 +130,6 @@ def _part_warps(trace: Trace) -> Rows:
         sizes = block_threads(trace)[kernels.rows].value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
         rows.append(kernel_row(trace, kernels, sizes=f"{', '.join(map(str, sizes))} thread{'s' * (sizes != [1])}"))
     return rows
-
-
-def _turns(trace: Trace) -> Rows:
-    return [
-        kernel_row(
-            trace,
-            fixes.STREAMS.change(streams.serial),
-            waits=streams.waits,
-            turns=streams.turns,
-            streams=", ".join(map(str, streams.streams)),
-        )
-        for streams in serialized_streams(trace)
-    ]
-
-
-def _tiny(trace: Trace) -> Rows:
-    return [
-        kernel_row(
-            trace,
-            fixes.FUSE_TINY_KERNELS.change(tiny.kernels),
-            kernels=tiny.per_step,
-            of=tiny.of_per_step,
-            busy_ratio=tiny.busy_ratio,
-        )
-        for tiny in tiny_kernels(trace)
-    ]
-
-
-def _idle_multiprocessors(trace: Trace) -> Rows:
-    devices = low_activity(trace)
-    if not devices:
-        return Undecided("no samples of active multiprocessors were taken while kernels ran", _SAMPLED)
-    return [
-        kernel_row(
-            trace,
-            fixes.FILL_DEVICE.change(part.kernels),
-            busy_ratio=part.busy_ratio,
-            active_ratio=part.active.share,
-            samples=part.active.samples,
-        )
-        for part in devices
-    ]
-
-
-def _slow_clocks(trace: Trace) -> Rows:
-    clocks = slow_clocks(trace)
-    if not clocks:
-        return Undecided("no samples of the clock were taken, or the highest clock is not stated", _SAMPLED)
-    return [
-        kernel_row(
-            trace,
-            fixes.FULL_CLOCK.change(clock.kernels),
-            clock_ratio=clock.clock_hz / clock.most_hz,
-            clock_mhz=clock.clock_hz / _HZ_PER_MHZ,
-            most_mhz=clock.most_hz / _HZ_PER_MHZ,
-            samples=clock.samples,
-        )
-        for clock in clocks
-    ]
 
 
 def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
@@ -323,14 +279,42 @@ def _operators(trace: Trace) -> Rows:
 
 _SHAPES: Final = "torch.profiler with record_shapes=True, on a GPU that timesink knows"
 
+_TINY: Final = measured_rows(
+    fixes.FUSE_TINY_KERNELS,
+    tiny_kernels,
+    lambda tiny: {"kernels": tiny.per_step, "of": tiny.of_per_step, "busy_ratio": tiny.busy_ratio},
+)
+_TURNS: Final = measured_rows(
+    fixes.STREAMS,
+    serialized_streams,
+    lambda one: {"waits": one.waits, "turns": one.turns, "streams": ", ".join(map(str, one.streams))},
+)
+_IDLE_MULTIPROCESSORS: Final = measured_rows(
+    fixes.FILL_DEVICE,
+    low_activity,
+    lambda part: {"busy_ratio": part.busy_ratio, "active_ratio": part.active.share, "samples": part.active.samples},
+    Undecided("no samples of active multiprocessors were taken while kernels ran", _SAMPLED),
+)
+_SLOW_CLOCKS: Final = measured_rows(
+    fixes.FULL_CLOCK,
+    slow_clocks,
+    lambda clock: {
+        "clock_ratio": clock.clock_hz / clock.most_hz,
+        "clock_mhz": clock.clock_hz / _HZ_PER_MHZ,
+        "most_mhz": clock.most_hz / _HZ_PER_MHZ,
+        "samples": clock.samples,
+    },
+    Undecided("no samples of the clock were taken, or the highest clock is not stated", _SAMPLED),
+)
+
 RULES: Final = (
     kernel_rule("small-grids", fixes.BATCH_SMALL_CALLS, _small_grids),
     make_rule("one-stream", _check_one_stream),
-    kernel_rule("tiny-kernels", fixes.FUSE_TINY_KERNELS, _tiny),
-    kernel_rule("busy-not-working", fixes.FILL_DEVICE, _idle_multiprocessors),
-    kernel_rule("clock-throttled", fixes.FULL_CLOCK, _slow_clocks),
+    kernel_rule("tiny-kernels", fixes.FUSE_TINY_KERNELS, _TINY),
+    kernel_rule("busy-not-working", fixes.FILL_DEVICE, _IDLE_MULTIPROCESSORS),
+    kernel_rule("clock-throttled", fixes.FULL_CLOCK, _SLOW_CLOCKS),
     kernel_rule("unused-lanes", fixes.FILL_WARPS, _part_warps),
-    kernel_rule("stream-serialization", fixes.STREAMS, _turns),
+    kernel_rule("stream-serialization", fixes.STREAMS, _TURNS),
     kernel_rule("dtype-conversion", fixes.DROP_CASTS, details=_cast_pairs),
     kernel_rule("layout-conversion", fixes.CHANNELS_LAST, _layouts),
     kernel_rule("attention-unfused", fixes.FUSED_ATTENTION),

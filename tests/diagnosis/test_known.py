@@ -20,6 +20,7 @@ from timesink.knowledge.vendors import AMD, HUAWEI, INTEL, META, NVIDIA, VENDORS
 from timesink.knowledge.vendors import vendor_of_product as of_product
 from timesink.measures.timeline.known import known, program_kind
 from timesink.model.tables import DEVICE_OPS, DEVICES
+from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers import read
 from timesink.records import replace
 
@@ -223,6 +224,29 @@ def called(count: int, name: str = "cudaLaunchKernel", every_us: float = 100) ->
 def test_what_is_visibly_lost_is_a_doubt(tmp_path: Path, events: list[dict[str, Any]], doubt: str | None) -> None:
     found = known(read(written(tmp_path, OPERATORS + events, "NVIDIA A100-SXM4-80GB"), cache=False)).doubts
     assert [doubt in one.why for one in found[:1]] == [True] if doubt else found == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "warned", "is_doubted"),
+    [
+        ("set", "Not all CUDA events might have been collected", True),
+        ("copy", "Not all HIP events might have been collected", True),
+        ("copy", "Not all NVTX events might have been collected", False),
+        ("copy", None, False),  # a test of bandwidth runs no kernel
+        ("kernel", "Not all CUDA events might have been collected", False),
+        ("graph", "Not all CUDA events might have been collected", False),
+    ],
+)
+def test_a_gpu_without_kernels_is_not_idle_where_the_profiler_lost_some(
+    tmp_path: Path, kind: str, warned: str | None, is_doubted: bool
+) -> None:
+    """A process that is killed takes along what its profiler had not written yet."""
+    trace = read(written(tmp_path, OPERATORS + called(40) + kernels(40), "NVIDIA A100-SXM4-80GB"), cache=False)
+    ops = trace[DEVICE_OPS].with_columns(pl.lit(kind).cast(trace[DEVICE_OPS].schema["kind"]).alias("kind"))
+    notes = [ImportNote(NoteKind.DATA_LOSS, f"Nsight Systems warned: {warned}", 1)] if warned else []
+    found = known(replace(trace, tables={**trace.tables, DEVICE_OPS: ops}, notes=(*trace.notes, *notes)))
+    assert (DEVICE_OPS in found.lacks) is is_doubted
+    assert any("no kernel was recorded" in one.why for one in found.doubts) is is_doubted
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import polars as pl
 
 from timesink.knowledge.calls import LAUNCH, CallKind, call_kinds
 from timesink.knowledge.kernel_traits import CUT, MIGRATION, OF_BACKWARD
+from timesink.knowledge.profiler_texts import LOST_GPU_EVENTS
 from timesink.knowledge.programs import SIGNS, ProgramKind
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, OPTIMIZER_STEP
 from timesink.knowledge.vendors import Vendor, vendor_of_calls, vendor_of_product
@@ -179,6 +180,10 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
             called = f"{launches:,} launches and copies were called, and no record of the {vendor.unit}'s side"
             yield _Loss(DEVICE_OPS, 1.0, Lack(called if launches else f"no {vendor.unit} work was recorded", _AGAIN))
         return
+    if not trace[DEVICE_OPS]["kind"].is_in(["kernel", "graph"]).any():
+        warned = [note.message for note in trace.notes if note.kind.is_loss and LOST_GPU_EVENTS.search(note.message)]
+        if warned:
+            yield _Loss(DEVICE_OPS, 1.0, Lack(f"no kernel was recorded, and {warned[0]}", _ENDED))
     if not calls:
         yield _Loss(API_CALLS, 1.0, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN))
     for note in trace.notes:
@@ -246,6 +251,7 @@ def _silence(trace: Trace) -> dict[Table, Lack]:
 
 
 _AGAIN: Final = "timesink capture nsys -- python train.py"
+_ENDED: Final = f"let every process end by itself (a Ray actor by ray.actor.exit_actor), then {_AGAIN}"
 
 
 @remembered

@@ -27,7 +27,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Fo
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.knowledge.vendors import as_of
+from timesink.knowledge.vendors import NVIDIA, as_of
 from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.known import known
@@ -219,7 +219,8 @@ def _is_material(finding: Finding) -> bool:
 def _told(finding: Finding, trace: Trace) -> Finding:
     """The finding as it is shown: its advice names tools of the GPU's maker, and the time that recording costs ranks
     it, and is no saving."""
-    finding = replace(finding, advice=as_of(known(trace).vendor, finding.advice))
+    if (vendor := known(trace).vendor) is not NVIDIA:
+        finding = replace(finding, advice=as_of(vendor, finding.advice))
     is_artefact = finding.bottleneck is Bottleneck.PROFILER_OVERHEAD
     return replace(finding, recoverable=None, priced_by=None) if is_artefact else finding
 

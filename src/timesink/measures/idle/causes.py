@@ -319,7 +319,9 @@ def _computes_on_host(trace: Trace) -> BoolArray:
     inside of them. A copy of two tensors of the CPU takes 2 ms so, dispatch microseconds."""
     frame, calls = trace.get(HOST_OPS), trace.get(API_CALLS)
     found = np.zeros(frame.height, np.bool_)
-    long = (frame["end_ns"] - frame["start_ns"] >= fixes.CAPTURED_WITHIN_US.ns).to_numpy()
+    long = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy() >= fixes.CAPTURED_WITHIN_US.ns
+    if not long.any():
+        return found
     called = {key: calls["start_ns"].to_numpy()[first:last] for key, first, last in thread_slices(calls)}
     for key, first, last in thread_slices(frame):
         own = frame[first:last].select("start_ns", "end_ns", "name").filter(pl.Series(long[first:last]))

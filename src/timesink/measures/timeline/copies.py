@@ -127,6 +127,7 @@ def _paired(opens: BoolArray) -> BoolArray:
     return paired
 
 
+@remembered
 def _copy_ops(trace: Trace) -> pl.DataFrame:
     return trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("kind") == "copy")
 

@@ -27,7 +27,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Fo
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
-from timesink.knowledge.vendors import NVIDIA, as_of
+from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
 from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.known import known
@@ -76,7 +76,8 @@ def diagnose(
         budgets = begun(thread, partial(step_budgets, trace))
         said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
-    findings = tuple((found.card, _told(found.finding, trace)) for found in ranked)
+    vendor = known(trace).vendor
+    findings = tuple((found.card, _told(found.finding, vendor)) for found in ranked)
     rulings, parts = tuple(ruling for ruling, _ in judged), budgets()
     looked_at = not barred and len(rules) == len(all_rules())
     bottleneck, statement = _conclusion(ranked, trace, usual, rulings)
@@ -216,10 +217,10 @@ def _is_material(finding: Finding) -> bool:
     return not of_ms or (gain.value >= MATERIAL.default * of_ms if gain.value else gain.most >= BOUND.default * of_ms)
 
 
-def _told(finding: Finding, trace: Trace) -> Finding:
+def _told(finding: Finding, vendor: Vendor) -> Finding:
     """The finding as it is shown: its advice names tools of the GPU's maker, and the time that recording costs ranks
     it, and is no saving."""
-    if (vendor := known(trace).vendor) is not NVIDIA:
+    if vendor is not NVIDIA:
         finding = replace(finding, advice=as_of(vendor, finding.advice))
     is_artefact = finding.bottleneck is Bottleneck.PROFILER_OVERHEAD
     return replace(finding, recoverable=None, priced_by=None) if is_artefact else finding
@@ -249,7 +250,7 @@ def _conclusion(
         if too_little := headline.too_little(trace, first):
             return Bottleneck.UNDECIDED, too_little
         apart = "typical steps are fine; " if is_apart else ""
-        worth = _told(first, trace).recoverable
+        worth = _told(first, known(trace).vendor).recoverable
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
         return first.bottleneck, f"{of_two}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}"
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]

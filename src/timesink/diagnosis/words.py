@@ -12,7 +12,7 @@ from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline import Device, device_timeline
-from timesink.measures.timeline.known import known, program_kind
+from timesink.measures.timeline.known import known
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -95,11 +95,14 @@ def number(count: float, noun: str, plural: str = "") -> str:
 def as_started(trace: Trace, text: str) -> str:
     """What to capture, as the program of the trace is started: what no sign shows to be Python has no ``python
     train.py``, what PyTorch alone records is said of it, and what NVIDIA's tools alone record of its GPUs."""
-    program, text = program_kind(trace), as_of(known(trace).vendor, text)
+    facts = known(trace)
+    program, vendor = facts.program, facts.vendor
+    if vendor is not NVIDIA:
+        text = as_of(vendor, text)
     if program not in FRAMEWORKS:
         started = "python train.py" if matches(trace.get(THREADS)["name"], BY_PYTHON).any() else "./program"
         text = text.replace("python train.py", started).replace("torchrun train.py", started)
-    if program is not ProgramKind.PYTORCH and known(trace).vendor is NVIDIA:
+    if program is not ProgramKind.PYTORCH and vendor is NVIDIA:
         text = text.replace("capture torch", "capture nsys")
         text = f"with PyTorch: {text}" if "torch." in text or "TORCH_" in text else text
     return text

@@ -279,8 +279,7 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
 def _searching(trace: Trace) -> BoolArray:
     """Which of `api_calls` are part of a search for the quickest algorithm of a convolution (`_searched`)."""
     ops, calls, found = trace.get(HOST_OPS), trace.get(API_CALLS), np.zeros(trace.get(API_CALLS).height, np.bool_)
-    convolves = matches(ops["name"], ranges.CONVOLVES).to_numpy()
-    if not convolves.any():
+    if not (ops.height and (convolves := matches(ops["name"], ranges.CONVOLVES).to_numpy()).any()):
         return found
     waits = np.append(0, np.cumsum(np.isin(call_kinds(calls["name"]), _WAITING)))
     names, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call

@@ -103,7 +103,10 @@ def on_trips(trace: Trace) -> BoolArray:
     """
     ops, found = _copy_ops(trace), np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     leaves, comes = (ops["copy_kind"] == way for way in ("d2h", "h2d"))
-    rows = ops.filter((leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole))
+    moves = (leaves | comes) & (ops["bytes"] > fixes.STAGED_BYTES.whole)
+    if (moves.sum() or 0) < 2 * fixes.TRIPS_LEAST.whole:
+        return found
+    rows = ops.filter(moves)
     called_ns = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), _UNKNOWN)[launch_links(trace).call[rows["row"]]]
     asked_ns = np.minimum(rows["start_ns"].to_numpy(), called_ns + replay.CLOCK_SLACK_US.ns)
     on_host_ns = np.where((rows["copy_kind"] == "d2h").to_numpy(), rows["end_ns"].to_numpy(), asked_ns)

@@ -172,7 +172,7 @@ def _layout(path: Path, table: str, present: Mapping[str, ColumnKind]) -> tuple[
             every = connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _native.IrregularTable(str(error)) from error
-    keys = sum(key > 0 for _, _, _, _, _, key, _ in every)
+    keys = len([key for _, _, _, _, _, key, _ in every if key])
     stored = [column for column in every if column[-1] != _GENERATED]
     columns = []
     for place, (_, name, kind, _, default, key, _) in enumerate(stored):

@@ -156,6 +156,31 @@ def test_a_device_that_works_for_a_moment_of_what_was_recorded_is_not_called_hea
     assert diagnose(full(1000, 100, 2979), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
 
 
+@pytest.mark.parametrize(
+    ("steps_marked", "rest", "is_clear"),
+    [
+        (2, "a b", True),  # the other steps are as they are
+        (2, "b a", True),
+        (1, "a b", True),
+        (2, "a c", False),  # c runs in no step
+        (2, "a -", False),  # idle for as long as b took
+        (4, "a c", True),  # the steps hold two thirds
+    ],
+)
+def test_few_steps_are_a_clean_bill_where_the_rest_is_as_they_are(steps_marked: int, rest: str, is_clear: bool) -> None:
+    """Six steps of 10 ms, of kernels a and b; the last ones have no mark, and kernels as `rest` says."""
+    names = "ab" * steps_marked + rest.replace(" ", "") * (6 - steps_marked)
+    ran = [(n, 5_000 * n, name) for n, name in enumerate(names) if name != "-"]
+    ops = "".join(f"| {n} | 7 | {name} | {n} | {at + 20} | {at + 5_020} |\n" for n, at, name in ran)
+    calls = "".join(f"| {n} | cudaLaunchKernel | {n} | {at} | {at + 5} |\n" for n, at, _ in ran)
+    ranges = f"| step | ProfilerStep#{{n}} | 0 | 10000 | {steps_marked} | 10000 |"
+    ranges = f"| ranges | name | start_us | end_us | times | every_us |\n{ranges}"
+    head = "name | correlation | start_us | end_us |"
+    tables = f"{ranges}\n\n| device_ops | stream | {head}\n{ops}\n| api_calls | {head}\n{calls}"
+    found = diagnose(trace_of(tables), rules=[rule("AAA101", Clear(()))])
+    assert found.bottleneck is (Bottleneck.NONE if is_clear else Bottleneck.UNDECIDED), found.statement
+
+
 def test_what_recording_costs_is_the_bottleneck_and_no_saving() -> None:
     found = diagnose(slowed(frames=40_000))
     (card, finding), *_ = found.findings

@@ -35,12 +35,13 @@ from timesink.measures.ranks.parity import differences, missing_text, parity_fac
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
-from timesink.measures.timeline import device_names, device_timeline
+from timesink.measures.timeline import device_names, device_timeline, of_device
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import LEAST_NS, known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.start_up import start_up
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, SOURCES
 from timesink.model.trace import Trace
@@ -312,12 +313,36 @@ def _mostly_without_device(trace: Trace) -> str:
 
 
 def _mostly_outside(trace: Trace) -> str:
-    """What to say of steps that are guessed or few, and hold less than half of what the devices ran; else ''."""
+    """What to say of steps that are guessed or few, and hold less than half of what the devices ran; else ''. Few that
+    are found are enough where the rest of the time is as they are."""
     lines = device_timeline(trace).by_device.items()
     held = [line.busy.covered_ns(*step_windows(trace, device)).sum() for device, line in lines]
-    share = sum(held) / sum(line.busy.total_ns for _, line in lines)
-    how = "guessed" if steps(trace).origin is StepOrigin.GUESSED else "few whole" if steps(trace).count < _FEW else ""
-    return f"the {how} steps hold {share_text(share)} of what it ran" if how and share < _MOSTLY else ""
+    share, is_guess = (
+        sum(held) / sum(line.busy.total_ns for _, line in lines),
+        steps(trace).origin is StepOrigin.GUESSED,
+    )
+    if share >= _MOSTLY or not (is_guess or (steps(trace).count < _FEW and not _all_alike(trace))):
+        return ""
+    return f"the {'guessed' if is_guess else 'few whole'} steps hold {share_text(share)} of what it ran"
+
+
+def _all_alike(trace: Trace) -> bool:
+    """Whether every device runs next to nothing outside of the steps that they do not run too, and is as busy there."""
+    for device, line in device_timeline(trace).by_device.items():
+        windows = Intervals.union_of(*step_windows(trace, device))
+        length = pl.col("end_ns") - pl.col("start_ns")
+        ops = trace[DEVICE_OPS].filter(of_device(device)).select("name", "start_ns", length.alias("length"))
+        is_inside = pl.Series(windows.covered_ns(ops["start_ns"], ops["start_ns"] + 1) > 0)
+        is_known = ops["name"].is_in(ops.filter(is_inside)["name"].unique().implode())
+        busy = (line.busy & windows).total_ns / max(windows.total_ns, 1)
+        if ops.filter(is_known)["length"].sum() < _ALIKE * ops["length"].sum():
+            return False
+        if line.busy.total_ns < _ALIKE * busy * line.span_ns:
+            return False
+    return True
+
+
+_ALIKE: Final = 0.97
 
 
 def _untold(trace: Trace) -> str:

@@ -54,6 +54,7 @@ _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is 
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY: Final = 0.5
 _FEW: Final = 5  # steps: what is rare, such as a checkpoint, may be in none of fewer
+_ALIKE: Final = 0.97  # a finding is worth a few % of a step: less may lie outside of it
 _BOUNDS_SHOWN: Final = 2
 _DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
 _DROPPED: Final = {
@@ -317,10 +318,8 @@ def _mostly_outside(trace: Trace) -> str:
     are found are enough where the rest of the time is as they are."""
     lines = device_timeline(trace).by_device.items()
     held = [line.busy.covered_ns(*step_windows(trace, device)).sum() for device, line in lines]
-    share, is_guess = (
-        sum(held) / sum(line.busy.total_ns for _, line in lines),
-        steps(trace).origin is StepOrigin.GUESSED,
-    )
+    share = sum(held) / sum(line.busy.total_ns for _, line in lines)
+    is_guess = steps(trace).origin is StepOrigin.GUESSED
     if share >= _MOSTLY or not (is_guess or (steps(trace).count < _FEW and not _all_alike(trace))):
         return ""
     return f"the {'guessed' if is_guess else 'few whole'} steps hold {share_text(share)} of what it ran"
@@ -335,14 +334,12 @@ def _all_alike(trace: Trace) -> bool:
         is_inside = pl.Series(windows.covered_ns(ops["start_ns"], ops["start_ns"] + 1) > 0)
         is_known = ops["name"].is_in(ops.filter(is_inside)["name"].unique().implode())
         busy = (line.busy & windows).total_ns / max(windows.total_ns, 1)
-        if ops.filter(is_known)["length"].sum() < _ALIKE * ops["length"].sum():
+        known_ns, all_ns = int(ops.filter(is_known)["length"].sum()), int(ops["length"].sum())
+        if known_ns < _ALIKE * all_ns:
             return False
         if line.busy.total_ns < _ALIKE * busy * line.span_ns:
             return False
     return True
-
-
-_ALIKE: Final = 0.97
 
 
 def _untold(trace: Trace) -> str:

@@ -74,7 +74,7 @@ def fuse_named_runs(trace: Trace, target: Target) -> Iterable[Change]:
 
 def narrow_fp64(found: Selection) -> ShortenKernels:
     """Kernels in FP64 in FP32."""
-    return shorten(found, floored=True, fp64=fixes.FP64_AS_FP32)
+    return shorten(found, floored=True, fp64=fixes.FP64_AS_FP32, products=fixes.FP64_PRODUCTS_AS_FP32)
 
 
 def drop_casts(found: Selection) -> ShortenKernels:

@@ -311,3 +311,29 @@ def test_a_kernel_that_waits_for_pages_of_unified_memory_is_bounded_and_not_pric
         [find("KRN107")],
     )
     assert [finding.priced_by for _, finding in found.findings] == [priced_by]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kept"),
+    [
+        ("NVIDIA H200", [1.0, 0.8, 0.5]),
+        ("NVIDIA A100-SXM4-80GB", [1.0, 0.8, 0.5]),
+        ("NVIDIA B200", [0.7, 0.48, 0.3]),  # its tensor cores run fp64 at half of fp32
+        ("Tesla V100-SXM2-32GB", [0.7, 0.48, 0.3]),  # which has none for fp64
+        ("NVIDIA GeForce RTX 4090", [0.7, 0.48, 0.3]),
+    ],
+)
+def test_fp64_products_keep_their_rate_where_tensor_cores_have_it(gpu: str, kept: list[float]) -> None:
+    """The product, and a kernel that is none beside it."""
+    trace = trace_of(f"""
+        | devices | rank | device | name  |
+        | a       |    0 |      0 | {gpu} |
+
+        | device_ops | name                                                                   | start_us | end_us |
+        | product    | void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1> |      0 |    100 |
+        | other      | void vectorized_elementwise_kernel<2, tanh_kernel_cuda::{{lambda(double)#1}}> |  100 |    200 |
+    """)
+    (change,) = MEASURES["fp64"](trace)
+    assert [list(keep) for keep in change.keep] == [
+        [share, other] for share, other in zip(kept, [0.7, 0.48, 0.3], strict=True)
+    ]

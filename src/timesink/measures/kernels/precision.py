@@ -31,6 +31,9 @@ _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "conca
 _OFFERED: Final = ("tf32", "bf16", "fp16")
 _OF_PRODUCTS: Final = ("fp32", "tf32", "misaligned", "fp16", "emulated")
 _NONE: Final = np.empty(0, np.int64)
+_SAME: Final = (
+    0.8  # of a rate: data sheets of chips whose two rates are one differ by less, of others they are half or double
+)
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
 
 
@@ -38,10 +41,11 @@ _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take
 def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
     """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
     with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and `fp64` kernels
-    of any kind. Of products `usual` is the share of their bytes. Of a GPU that is no faster in TF32, or has none, all
-    that is not `fp64` is the kind `bf16` or `fp16`, by the type that it is offered, as in `four_byte_kernels`. fp32
-    convolutions of PyTorch beside TF32 ones, which show that TF32 is allowed, are `chosen`: of bf16, which is left, no
-    more is known than that it halves their bytes.
+    of any kind, their `products` apart on a GPU whose tensor cores run them at the rate of fp32. Of products `usual` is
+    the share of their bytes. Of a GPU that is no faster in TF32, or has none, all that is not `fp64` is the kind `bf16`
+    or `fp16`, by the type that it is offered, as in `four_byte_kernels`. fp32 convolutions of PyTorch beside TF32 ones,
+    which show that TF32 is allowed, are `chosen`: of bf16, which is left, no more is known than that it halves their
+    bytes.
     """
     kinds: dict[str, list[Selection]] = {kind: [] for kind in ("fp32", "chosen", "tf32", "fp64", "bf16", "fp16")}
     narrow = {kind: {part.device: part for part in parts} for kind, parts in four_byte_kernels(trace).items()}
@@ -56,7 +60,9 @@ def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
         kinds["fp32"].append(_with_bytes(trace, Selection(device, {"fp32": fp32}, best=best)))
         kinds["chosen"] += [Selection(device, {"streaming": chosen})] if chosen.size else []
         kinds["tf32"].append(tf32 if offered else Selection(device, {"tf32": _NONE}))
-        kinds["fp64"].append(Selection(device, {"fp64": doubles}))
+        products = rows_of(kernels.filter(pl.col("family").is_in(_PRODUCTS), wide="fp64"))
+        products = products if _SAME <= _peak_ratio(trace, device, "fp64_tensor") <= 1 / _SAME else _NONE
+        kinds["fp64"].append(Selection(device, {"fp64": np.setdiff1d(doubles, products), "products": products}))
     return {kind: tuple(selections) for kind, selections in kinds.items()}
 
 

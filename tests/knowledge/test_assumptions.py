@@ -24,7 +24,7 @@ def test_an_assumption_lies_in_its_range_and_says_why_and_whence(name: str) -> N
     assert not {"chosen", "convention", "judgement", "unchecked"} & set(assumption.source.split())
     assert len(assumption.source.split()) > 1, "a word is no source"
     assert "definition of" not in assumption.source, "what a word means says nothing about where a line is drawn"
-    assert assumption.set_on in ("", "tune", "third_tune", "fifth_tune", "seventh_tune")
+    assert assumption.set_on in ("", "tune", "third_tune", "fifth_tune", "seventh_tune", "tenth_tune")
 
 
 def test_the_rules_that_assumptions_name_exist() -> None:

@@ -96,13 +96,11 @@ def as_started(trace: Trace, text: str) -> str:
     """What to capture, as the program of the trace is started: what no sign shows to be Python has no ``python
     train.py``, what PyTorch alone records is said of it, and what NVIDIA's tools alone record of its GPUs."""
     facts = known(trace)
-    program, vendor = facts.program, facts.vendor
-    if vendor is not NVIDIA:
-        text = as_of(vendor, text)
+    program, text = facts.program, as_of(facts.vendor, text)
     if program not in FRAMEWORKS:
         started = "python train.py" if matches(trace.get(THREADS)["name"], BY_PYTHON).any() else "./program"
         text = text.replace("python train.py", started).replace("torchrun train.py", started)
-    if program is not ProgramKind.PYTORCH and vendor is NVIDIA:
+    if program is not ProgramKind.PYTORCH and facts.vendor is NVIDIA:
         text = text.replace("capture torch", "capture nsys")
         text = f"with PyTorch: {text}" if "torch." in text or "TORCH_" in text else text
     return text

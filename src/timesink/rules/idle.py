@@ -56,6 +56,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import Trace
 from timesink.records import replace
+from timesink.startup import regex
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif import Change, Target
 from timesink.whatif.changes.host import DropCompiler, RemoveSyncs
@@ -136,7 +137,7 @@ def _in_compiler(trace: Trace) -> Iterator[Row]:
             windows = Intervals.union_of(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
             trials = from_first(Intervals.union_all(blamed.host.values()), windows)
         waits, tried = (Target("windows", windows=part) for part in (blamed.host, dict.fromkeys(blamed.host, trials)))
-        variant = "search" if matches(pl.Series([blamed.host_op or ""]), CONVOLVES).all() else "compiler"
+        variant = "search" if regex(CONVOLVES).search(blamed.host_op or "") else "compiler"
         yield replace(waiting_row(blamed, fixes.NO_RECOMPILATION, DropCompiler(waits, tried)), variant=variant)
 
 

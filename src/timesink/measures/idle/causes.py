@@ -276,39 +276,46 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
 
 
 @remembered
+def _calls_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
+    """Of each of `host_ops` the first of `api_calls` that its thread begins in it and the one past the last: the same
+    where there is none, both -1 where the thread calls nothing at all."""
+    ops, calls = trace.get(HOST_OPS), trace.get(API_CALLS)
+    low, high = np.full((2, ops.height), -1, np.int64)
+    called = {key: slice(first, last) for key, first, last in thread_slices(calls)}
+    for key, first, last in thread_slices(ops):
+        if key in called:
+            starts = calls["start_ns"].to_numpy()[called[key]]
+            for side, found in (("start_ns", low), ("end_ns", high)):
+                found[first:last] = called[key].start + places(starts, ops[side].to_numpy()[first:last], False)
+    return low, high
+
+
+@remembered
 def _searching(trace: Trace) -> BoolArray:
     """Which of `api_calls` are part of a search for the quickest algorithm of a convolution (`_searched`)."""
-    ops, calls, found = trace.get(HOST_OPS), trace.get(API_CALLS), np.zeros(trace.get(API_CALLS).height, np.bool_)
-    if not (ops.height and (convolves := matches(ops["name"], ranges.CONVOLVES).to_numpy()).any()):
+    names, calls = trace.get(HOST_OPS)["name"], trace.get(API_CALLS)
+    found = np.zeros(calls.height, np.bool_)
+    if not (convolves := matches(names, ranges.CONVOLVES).to_numpy()).any():
         return found
+    low, high = _calls_inside(trace)
     waits = np.append(0, np.cumsum(np.isin(call_kinds(calls["name"]), _WAITING)))
-    names, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
+    kernels, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
     order = np.argsort(call, kind="stable")
-    of_thread = {key: (first, last) for key, first, last in thread_slices(calls)}
-    for key, first, last in thread_slices(ops):
-        own = ops[first:last].filter(pl.Series(convolves[first:last]))
-        begin, past = of_thread.get(key, (0, 0))
-        starts = calls["start_ns"].to_numpy()[begin:past]
-        low, high = (begin + places(starts, own[side].to_numpy(), False) for side in ("start_ns", "end_ns"))
-        for a, b in np.stack((low, high), axis=1)[waits[high] - waits[low] >= _TRIALS].tolist():
-            launched = names[order[slice(*np.searchsorted(call[order], (a, b)))]]
-            found[a:b] |= np.unique(launched).size >= _TRIALS
+    kernels, call = kernels[order], call[order]
+    for row in np.flatnonzero(convolves & (waits[high] - waits[low] >= _TRIALS)).tolist():
+        launched = kernels[slice(*np.searchsorted(call, (low[row], high[row])))]
+        found[low[row] : high[row]] |= np.unique(launched).size >= _TRIALS
     return found
 
 
 @remembered
 def _searched(trace: Trace) -> BoolArray:
     """Which of `host_ops` hold a search: a convolution waits for nothing, but for each algorithm that cuDNN times."""
-    ops, calls, searching = trace.get(HOST_OPS), trace.get(API_CALLS), _searching(trace)
-    found = np.zeros(ops.height, np.bool_)
-    if searching.any():
-        called = {key: (first, last) for key, first, last in thread_slices(calls)}
-        for key, first, last in thread_slices(ops):
-            begin, past = called.get(key, (0, 0))
-            inside = calls[begin:past].filter(pl.Series(searching[begin:past]))["start_ns"].to_numpy()
-            start, end = (ops[side].to_numpy()[first:last] for side in ("start_ns", "end_ns"))
-            found[first:last] = places(inside, end, False) > places(inside, start, False)
-        found &= matches(ops["name"], ranges.CONVOLVES).to_numpy()
+    names, searching = trace.get(HOST_OPS)["name"], _searching(trace)
+    if not searching.any():
+        return np.zeros(len(names), np.bool_)
+    count, (low, high) = np.append(0, np.cumsum(searching)), _calls_inside(trace)
+    found: BoolArray = (count[high] > count[low]) & matches(names, ranges.CONVOLVES).to_numpy()
     return found
 
 
@@ -316,21 +323,18 @@ def _searched(trace: Trace) -> BoolArray:
 def _computes_on_host(trace: Trace) -> BoolArray:
     """Which of `host_ops` compute on the CPU: long operators in which their thread calls nothing of CUDA's, and what is
     inside of them. A copy of two tensors of the CPU takes 2 ms so, dispatch microseconds."""
-    frame, calls = trace.get(HOST_OPS), trace.get(API_CALLS)
-    found = np.zeros(frame.height, np.bool_)
-    long = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy() >= fixes.CAPTURED_WITHIN_US.ns
+    frame = trace.get(HOST_OPS)
+    start, end, found = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy(), np.zeros(frame.height, np.bool_)
+    long = end - start >= fixes.CAPTURED_WITHIN_US.ns
     if not long.any():
         return found
-    called = {key: calls["start_ns"].to_numpy()[first:last] for key, first, last in thread_slices(calls)}
-    for key, first, last in thread_slices(frame):
-        own = frame[first:last].select("start_ns", "end_ns", "name").filter(pl.Series(long[first:last]))
-        own = own.filter(matches(own["name"], ranges.COMPUTES))
-        if key in called and own.height:
-            begin, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-            quiet = places(called[key], begin, False) == places(called[key], end, False)
-            inside = Intervals.union_of(begin[quiet], end[quiet])
-            starts = frame["start_ns"].to_numpy()[first:last]
-            found[first:last] = inside.covered_ns(starts, starts + 1) > 0
+    low, high = _calls_inside(trace)
+    rows = np.flatnonzero(long & (low == high) & (low >= 0))
+    rows = rows[matches(frame["name"][rows], ranges.COMPUTES).to_numpy()]
+    for _, first, last in thread_slices(frame) if rows.size else ():
+        own = rows[slice(*np.searchsorted(rows, (first, last)))]
+        inside = Intervals.union_of(start[own], end[own])
+        found[first:last] = inside.covered_ns(start[first:last], start[first:last] + 1) > 0
     return found
 
 

@@ -31,9 +31,7 @@ _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "conca
 _OFFERED: Final = ("tf32", "bf16", "fp16")
 _OF_PRODUCTS: Final = ("fp32", "tf32", "misaligned", "fp16", "emulated")
 _NONE: Final = np.empty(0, np.int64)
-_SAME: Final = (
-    0.8  # of a rate: data sheets of chips whose two rates are one differ by less, of others they are half or double
-)
+_SAME: Final = 0.8  # of a rate: where a chip's fp64 and fp32 rates differ by its data sheet, one is half of the other
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
 
 

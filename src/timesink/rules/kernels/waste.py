@@ -2,8 +2,6 @@
 clock), or do work in vain, in pieces, in too wide a type, or in a shape that does not suit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 

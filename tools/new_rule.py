@@ -1,4 +1,4 @@
-"""Make the Markdown file of a new rule, every place to fill in marked with "...", and its declaration.
+"""Make the page of a new rule, every place to fill in marked with "...", its declaration and its cases.
 
 python tools/new_rule.py IDL101 device-starved --topic idle
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 FIRST = "0.1.0"
-RULES = Path(__file__).resolve().parents[1] / "src" / "timesink" / "rules"
+ROOT = Path(__file__).resolve().parents[1]
 
 MODULE = '''"""Rules about {topic}."""
 
@@ -68,8 +68,8 @@ PAGE = """... (one sentence: what the rule finds).
   - Why: ...
   - Source: ...
 - Reference: https://...
-
-# Cases
+"""
+CASES = """# Cases of {name}
 
 ## Over the limit it is found
 - Verdict: found launch_bound
@@ -102,18 +102,22 @@ def main() -> int:
     parser.add_argument("name", help="the pattern, not the remedy, in lower case: device-starved")
     parser.add_argument("--topic", required=True, help="file and folder under src/timesink/rules")
     parser.add_argument("--since", default=FIRST, help="version it first appears in")
-    parser.add_argument("--into", type=Path, default=RULES, help="another rules folder")
+    parser.add_argument("--into", type=Path, default=ROOT, help="another root of the project")
     asked = parser.parse_args()
     if not re.fullmatch(r"[A-Z]{3}[0-9]{3}", asked.code) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", asked.name):
         parser.error("a code is three letters and three digits, a name is lower-case words joined by '-'")
-    module, page = asked.into / f"{asked.topic}.py", asked.into / asked.topic / f"{asked.name}.md"
-    taken = [path for path in asked.into.rglob("*.md") if f"Code: {asked.code}" in path.read_text(encoding="utf-8")]
+    rules = asked.into / "src" / "timesink" / "rules"
+    module, page = rules / f"{asked.topic}.py", rules / asked.topic / f"{asked.name}.md"
+    cases = asked.into / "tests" / "rules" / asked.topic / page.name
+    taken = [path for path in rules.rglob("*.md") if f"Code: {asked.code}" in path.read_text(encoding="utf-8")]
     if page.exists() or taken:
         parser.error(f"already there: {taken[0] if taken else page}")
-    page.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (page.parent, cases.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     since = "" if asked.since == FIRST else f"\n- Since: {asked.since}"
     page.write_text(PAGE.replace("Code: CODE", f"Code: {asked.code}{since}"), encoding="utf-8")
-    print(page)
+    cases.write_text(CASES.format(name=asked.name), encoding="utf-8")
+    print(page, cases, sep="\n")
     if module.exists() or any(page.parent.glob("*.py")):
         print(f'Add to the RULES of {asked.topic}:\n    declare("{asked.name}", _rows),')
     else:

@@ -25,7 +25,7 @@ from python_pages import python_pages
 from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
 from speed_page import speed_pages
 from timesink.diagnosis.registry import all_rules
-from timesink.diagnosis.rule import CASES, Rule, page_paths
+from timesink.diagnosis.rule import Rule, page_paths
 from timesink.fixes.measured import FALLBACKS
 from timesink.knowledge.assumptions import ALL as EVERY
 from timesink.knowledge.assumptions import VARIABLE
@@ -192,7 +192,8 @@ def rules_index() -> str:
 def cases_text(rule: Rule) -> str:
     """The cases of the rule; empty where there are none."""
     if rule.name:
-        return page_paths()[rule.name].read_text(encoding="utf-8").partition(CASES)[2]
+        path = page_paths()[rule.name]
+        return (DOCS.parent / "tests/rules" / path.parent.name / path.name).read_text(encoding="utf-8")
     path = Path(str(sys.modules[rule.check.__module__].__file__))
     cases = path.with_name(f"{path.stem}.cases.md")
     return cases.read_text(encoding="utf-8") if cases.is_file() else ""

@@ -51,7 +51,7 @@ def said() -> Iterator[tuple[str, str]]:
         answer.pop("words")  # what people type
     yield from (("choice.toml", text) for text in of_options(choice))
     for name, path in page_paths().items():
-        yield name, path.read_text(encoding="utf-8").partition("# Cases")[0]
+        yield name, path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.rules.cases import read_cases
-from tests.rules.rule_laws import cases_path
+from tests.rules.cases import cases_of
 
 import timesink
 from timesink.diagnosis.registry import all_rules
@@ -55,7 +54,7 @@ def test_a_row_names_other_rows_and_rules_that_there_are(name: str) -> None:
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
 def test_what_a_finding_proposes_to_change_is_a_row(rule: Rule) -> None:
-    for case in read_cases(cases_path(rule)):
+    for case in cases_of(rule.name):
         verdict = rule.verdict(case.trace, case.limits)
         for finding in verdict.findings if isinstance(verdict, Found) else ():
             assert (finding.change is None) or (finding.fix in FIXES)

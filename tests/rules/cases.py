@@ -1,4 +1,4 @@
-"""Cases of rules, below `# Cases` in the rule's page: tiny tables and the verdict expected of them.
+"""Cases of rules, `<topic>/<name>.md` beside this: tiny tables and the verdict expected of them.
 
 The format is described for its readers in docs/how-to/write-a-rule.md; the tables themselves are read by
 `case_tables`.
@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 from tests.rules.case_tables import UNITS, BadCase, Repeat, TextTable, frames, parse_table
 
-from timesink.diagnosis.rule import CASES
+from timesink.diagnosis.rule import page_paths
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Clear,
@@ -111,9 +111,7 @@ class _Block:
 @cache
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a file. Tables that stand before the first `##` heading belong to every case."""
-    page, heading, cases = path.read_text(encoding="utf-8").partition(CASES)
-    lines = [*([""] * page.count("\n")), *f"{heading}{cases}".splitlines()] if heading else page.splitlines()
-    shared, *blocks = _blocks(lines)
+    shared, *blocks = _blocks(path.read_text(encoding="utf-8").splitlines())
     if shared.directives:
         raise BadCase(f"line {shared.directives[0][0]}: only tables may stand before the first case")
     cases = tuple(_case(block, shared.tables) for block in blocks)
@@ -121,6 +119,12 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     if len(set(titles)) != len(titles):
         raise BadCase(f"{path.name}: two cases have the same title")
     return cases
+
+
+def cases_of(name: str) -> tuple[Case, ...]:
+    """The cases of the rule of that name."""
+    page = page_paths()[name]
+    return read_cases(Path(__file__).parent / page.parent.name / page.name)
 
 
 def differences(case: Case, verdict: Verdict) -> list[str]:

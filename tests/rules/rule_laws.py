@@ -3,14 +3,13 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from tests.rules.cases import VERDICTS, Case, Watched, differences
 
 from timesink.diagnosis.judge import DeclaredRule
-from timesink.diagnosis.rule import Limit, Rule, page_paths
+from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.verdicts import Card, Clear, Found, NotApplicable, Undecided, Verdict
 from timesink.measures.timeline.known import known
 from timesink.records import replace
@@ -28,13 +27,6 @@ def module_of(rule: Rule) -> ModuleType:
     module = inspect.getmodule(rule.check)
     assert module is not None
     return module
-
-
-def cases_path(rule: Rule) -> Path:
-    if rule.name:
-        return page_paths()[rule.name]
-    source = Path(inspect.getfile(module_of(rule)))
-    return source.with_name(source.stem + ".cases.md")
 
 
 def page_faults(page: str) -> list[str]:

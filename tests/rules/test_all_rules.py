@@ -2,7 +2,7 @@
 
 import pytest
 from tests.rules import rule_laws as laws
-from tests.rules.cases import Case, read_cases
+from tests.rules.cases import Case, cases_of
 
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
@@ -11,15 +11,8 @@ RULES = [pytest.param(rule, id=f"{rule.card.code}-{rule.card.name}") for rule in
 CASES = [
     pytest.param(rule, case, id=f"{rule.card.code}-{case.title}")
     for rule in all_rules()
-    if laws.cases_path(rule).is_file()
-    for case in read_cases(laws.cases_path(rule))
+    for case in cases_of(rule.name)
 ]
-
-
-def cases_of(rule: Rule) -> tuple[Case, ...]:
-    path = laws.cases_path(rule)
-    assert path.is_file(), f"{rule.card.code} has no case file {path.name} beside it"
-    return read_cases(path)
 
 
 def test_codes_and_names_are_unique() -> None:
@@ -46,12 +39,12 @@ def test_every_limit_has_why_and_source(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_there_is_a_case_for_each_verdict(rule: Rule) -> None:
-    assert laws.verdict_faults(rule, cases_of(rule)) == []
+    assert laws.verdict_faults(rule, cases_of(rule.name)) == []
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_limit_has_a_near_miss_on_each_side(rule: Rule) -> None:
-    assert laws.near_miss_faults(rule, cases_of(rule)) == []
+    assert laws.near_miss_faults(rule, cases_of(rule.name)) == []
 
 
 @pytest.mark.parametrize(("rule", "case"), CASES)

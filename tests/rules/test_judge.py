@@ -7,8 +7,7 @@ from collections import Counter
 from types import ModuleType
 
 import pytest
-from tests.rules import rule_laws as laws
-from tests.rules.cases import read_cases
+from tests.rules.cases import cases_of
 
 from timesink.diagnosis.judge import fill_template
 from timesink.diagnosis.registry import all_rules, find, former_name_note, former_names, rules_of
@@ -20,7 +19,7 @@ from timesink.rules.ncu import _family, causes
 
 
 def test_evidence_and_page_say_the_figure_that_a_run_assumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule, trace = find("attention-unfused"), read_cases(page_paths()["attention-unfused"])[0].trace
+    rule, trace = find("attention-unfused"), cases_of("attention-unfused")[0].trace
     for share in ("15 %", "50 %"):
         verdict = rule.verdict(trace)
         assert isinstance(verdict, Found)
@@ -51,24 +50,19 @@ def test_what_is_in_brackets_is_left_out_where_a_figure_is_missing() -> None:
 @pytest.mark.parametrize("code", ["KRN111", "STR101", "KRN112", "KRN113", "CPY101", "MEM101"])
 def test_a_clear_verdict_shows_how_far_each_place_is_from_a_limit(code: str) -> None:
     (rule,) = (rule for rule in all_rules() if rule.code == code)
-    clear = [
-        verdict
-        for case in read_cases(page_paths()[rule.name])
-        if isinstance(verdict := rule.verdict(case.trace), Clear)
-    ]
+    clear = [verdict for case in cases_of(rule.name) if isinstance(verdict := rule.verdict(case.trace), Clear)]
     assert clear
     assert all(any(fact.limit for fact in verdict.evidence) for verdict in clear if verdict.evidence)
 
 
 def bottlenecks_of(rule: Rule) -> set[Bottleneck]:
     """The bottlenecks that the rule's cases find."""
-    return {bottleneck for case in read_cases(laws.cases_path(rule)) for bottleneck in case.expected.bottlenecks}
+    return {bottleneck for case in cases_of(rule.name) for bottleneck in case.expected.bottlenecks}
 
 
 def test_every_page_belongs_to_a_rule() -> None:
     named = {rule.name for rule in all_rules() if rule.name}
-    cases = {name for name in page_paths() if name.endswith(".cases")}
-    assert set(page_paths()) - cases == named
+    assert set(page_paths()) == named
 
 
 def test_a_rule_that_alone_has_its_bottleneck_is_called_as_that_is() -> None:

@@ -23,16 +23,17 @@ def scaffolded(into: Path) -> tuple[Rule, tuple[Case, ...]]:
     """A new rule as the tool writes it, and its cases."""
     done = tool("new_rule.py", "ZZZ999", "never-used", "--topic", "example", "--into", str(into))
     assert done.returncode == 0, done.stderr
-    page = into / "example" / "never-used.md"
+    rules = into / "src" / "timesink" / "rules"
+    page = rules / "example" / "never-used.md"
     page_paths()["never-used"] = page
-    spec = importlib.util.spec_from_file_location("example", into / "example.py")
+    spec = importlib.util.spec_from_file_location("example", rules / "example.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     del page_paths()["never-used"]
     (rule,) = rules_of(module)
-    return rule, read_cases(page)
+    return rule, read_cases(into / "tests" / "rules" / "example" / page.name)
 
 
 def test_a_new_rule_runs_and_passes_its_cases(tmp_path: Path) -> None:

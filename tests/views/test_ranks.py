@@ -1,17 +1,16 @@
 """The first line of `timesink ranks` and the rule of `timesink diagnose` say the same of a job."""
 
 import pytest
-from tests.rules.cases import Case, read_cases
+from tests.rules.cases import Case, cases_of
 from tests.tables import trace_of
 
 from timesink.diagnosis.registry import find
-from timesink.diagnosis.rule import page_paths
 from timesink.diagnosis.verdicts import Clear, Found, Undecided
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.lateness import lateness
 from timesink.views.ranks import ranks_verdict
 
-CASES = read_cases(page_paths()["straggler"])
+CASES = cases_of("straggler")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.title for case in CASES])

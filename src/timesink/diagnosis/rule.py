@@ -59,7 +59,7 @@ class Limits:
 
 
 class Rule(Record, eq=False):
-    """A rule: a code, a name and what judges a trace. Its page and its cases are `rules/<topic>/<name>.md`.
+    """A rule: a code, a name and what judges a trace. Its page and its texts are `rules/<topic>/<name>.md`.
 
     `code` is three letters and a number, never reused. A rule without a `name` is the only one of its module, which
     holds its page and is called as it is. `needs` are the tables that `check` cannot do without: where one
@@ -109,8 +109,7 @@ class Rule(Record, eq=False):
 
 
 TEXTS: Final = "\n# Texts\n"
-CASES: Final = "\n# Cases\n"
-"""The headings in a rule's file: of what it says and compares, below its page, and of its cases, below that."""
+"""The heading in a rule's file of what it says and compares, below its page."""
 
 
 @cache
@@ -122,7 +121,7 @@ def page_paths() -> dict[str, Path]:
 @cache
 def _parts(name: str) -> tuple[str, str]:
     """The page of the rule of that name, and its texts."""
-    page, _, texts = page_paths()[name].read_text(encoding="utf-8").partition(CASES)[0].partition(TEXTS)
+    page, _, texts = page_paths()[name].read_text(encoding="utf-8").partition(TEXTS)
     return page, texts
 
 

@@ -8,10 +8,9 @@ import random
 import polars as pl
 import pytest
 from tests.measures.steps.spike_traces import MS, US, Loop
-from tests.rules.cases import read_cases
+from tests.rules.cases import cases_of
 
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.rule import page_paths
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.measures.steps.engine import Root, blocked_tokens, engine_late, full_batches
 from timesink.measures.steps.launch_sequences import decode_rounds
@@ -62,7 +61,7 @@ def test_annotations_say_tokens_of_prompts_and_requests_that_decode() -> None:
 
 
 def test_kernels_of_a_few_microseconds_take_as_long_for_twice_the_requests() -> None:
-    trace = read_cases(page_paths()["batch-small"])[0].trace
+    trace = cases_of("batch-small")[0].trace
     ops, is_cache = trace[DEVICE_OPS], pl.col("name").cast(pl.String).str.starts_with("paged")
     for length_ns, grows_ns in ((4_500, 0), (5_500, 5_500)):
         end = pl.when(is_cache).then(pl.col("start_ns") + length_ns).otherwise("end_ns").alias("end_ns")
@@ -72,7 +71,7 @@ def test_kernels_of_a_few_microseconds_take_as_long_for_twice_the_requests() -> 
 
 
 def test_only_a_step_of_many_launches_is_tried_as_a_graph() -> None:
-    trace = read_cases(page_paths()["engine-late"])[0].trace
+    trace = cases_of("engine-late")[0].trace
     calls, ops = trace[API_CALLS], trace[DEVICE_OPS]
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains("Launch"))
     for count in (18, 22):
@@ -92,7 +91,7 @@ def test_only_a_step_of_many_launches_is_tried_as_a_graph() -> None:
 
 
 def test_a_chunk_takes_its_share_of_a_prompt_and_a_quarter_more() -> None:
-    case = read_cases(page_paths()["prefill-blocks"])[0].trace
+    case = cases_of("prefill-blocks")[0].trace
     (found,) = blocked_tokens(Trace("anew", case.tables))
     assert (found.waiting, found.prompt_tokens, found.chunk) == (7, 8192, 1024)
     assert found.chunked_ns == 1_000_000 + 3_000_000 / 8 * 1.25

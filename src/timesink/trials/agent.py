@@ -422,7 +422,8 @@ def _most_memory() -> int:
 def begin(text: str) -> None:
     """Wait for the program to import torch, then watch it."""
     from timesink.capture import in_program
-    from timesink.capture.agent import is_bystander, torch_hooks, when_imported
+    from timesink.capture.agent import is_bystander, torch_hooks
+    from timesink.capture.agent.imports import when_imported
 
     if is_bystander(sys.orig_argv):
         return

@@ -190,7 +190,7 @@ def test_the_edit_whose_lines_take_most_of_the_step_comes_first_whether_or_not_a
 
 
 def test_a_repository_gets_a_branch_and_keeps_its_files(here: Path) -> None:
-    """What is not committed is part of the program; links stand for what git does not hold."""
+    """What is not committed is part of the program; what git does not hold is copied beside it."""
     (here / "train.py").write_text("x = 1\n")
     in_git("init", "-q")
     in_git("add", "train.py")
@@ -200,7 +200,8 @@ def test_a_repository_gets_a_branch_and_keeps_its_files(here: Path) -> None:
     (here / "train.py").write_text("x = 2\n")
     workplace = open_workplace("timesink-fix", None, here.parent / "tree")
     assert workplace.own(here / "train.py").read_text() == "x = 2\n"
-    assert (workplace.folder / "data").is_symlink() and workplace.own(here / "parts.py").read_text() == "x = 1\n"
+    assert (workplace.folder / "data" / "rows.txt").read_text() == "1"
+    assert not (workplace.folder / "data").is_symlink() and workplace.own(here / "parts.py").read_text() == "x = 1\n"
     assert not workplace.own(here / "parts.py").is_symlink()
     assert workplace.words(["python", str(here / "train.py"), "a.py"]) == [
         "python",
@@ -208,7 +209,7 @@ def test_a_repository_gets_a_branch_and_keeps_its_files(here: Path) -> None:
         "a.py",
     ]
     workplace.own(here / "train.py").write_text("x = 3\n")
-    workplace.keep("Edit")
+    workplace.keep("Edit", [workplace.own(here / "train.py")])
     workplace.close()
     assert in_git("show", "timesink-fix:train.py") == "x = 3\n" and (here / "train.py").read_text() == "x = 2\n"
     assert not (here.parent / "tree").exists()
@@ -222,7 +223,7 @@ def test_a_copy_that_is_there_and_a_file_that_changed_are_refused(here: Path) ->
     (here / "train.py").write_text("x = 1\n")
     workplace = open_workplace("timesink-fix", here.parent / "copy")
     workplace.own(here / "train.py").write_text("x = 3\n")
-    workplace.keep("Edit")
+    workplace.keep("Edit", [workplace.own(here / "train.py")])
     (here / "train.py").write_text("x = 2\n")
     with pytest.raises(UsageError, match="was changed meanwhile"):
         workplace.apply()

@@ -55,7 +55,7 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
             return JudgedChange("refused", "the change speaks of the judge, or sets a clock", base)
         state = Repairs(runs, workplace, (), lambda _: None, [runs.fixed(), runs.fixed()])
-        shown = Shown(runs, changes, until_s)
+        shown = Shown(runs, workplace.folder, changes, until_s)
         repair = Repair("change", ", ".join(map(str, names)), "taken back", "", "")
         try:
             repair, verification = state.prove(repair, shown, drift)
@@ -69,7 +69,7 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         effect = repair.effect
         wins = 1 - effect.ratio, 1 - effect.high, 1 - effect.low
         why = f"{repair.pairs} pairs of fresh processes in turns; losses and weights agree"
-        return replace(judged, why=why, wins=wins, base=workplace.keep(f"Judged faster: {repair.where}\n"))
+        return replace(judged, why=why, wins=wins, base=workplace.keep(f"Judged faster: {repair.where}\n", changes))
 
 
 def _sides(was: Path, now: Path) -> tuple[bytes | None, bytes | None]:

@@ -105,8 +105,11 @@ class Repairs:
             if key in self._seen:
                 continue
             self._seen.add(key)
-            if proposal.unproven and not _fits_memory(proposal, foretold):
-                self.made.append(self._repair(source, proposal, "offered", proposal.unproven))
+            doubt = "" if _fits_memory(proposal, foretold) else proposal.unproven
+            if source.path not in self.workplace.held:
+                doubt = doubt or "git does not hold this file, so it stays as it is"
+            if doubt:
+                self.made.append(self._repair(source, proposal, "offered", doubt))
                 continue
             yield source, proposal
 
@@ -118,7 +121,8 @@ class Repairs:
         """The edit made, run and proven; the file is as it was before, unless it is kept."""
         text = source.edited(proposal.replacements)
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
-        shown = Shown(self.runs, {source.path: (source.text.encode(), text.encode())}, until_s)
+        texts = {source.path: (source.text.encode(), text.encode())}
+        shown = Shown(self.runs, self.workplace.folder, texts, until_s)
         try:
             repair, verification = self.prove(repair, shown, EDITS[proposal.fix].drift)
         except CaptureError as error:
@@ -130,7 +134,7 @@ class Repairs:
             return repair
         shown.write("after")
         kept = replace(repair, decided="kept", why=proposal.reason)
-        return replace(kept, commit=self.workplace.keep(commit_message(kept)))
+        return replace(kept, commit=self.workplace.keep(commit_message(kept), [source.path]))
 
     def prove(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, Verification | None]:
         """Receipts first, then both in turns; no verification where the first run already says no."""
@@ -162,16 +166,20 @@ class Repairs:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Runs of the program with files as before or after a change (None: without the file), until that time."""
+    """Runs of the program with files of `folder` as before or after a change (None: without the file), until that
+    time."""
 
     runs: ProgramRuns
+    folder: Path
     files: Mapping[Path, tuple[bytes | None, bytes | None]]
     until_s: float
 
     def write(self, side: Side) -> None:
-        """Make the files what they are on that side."""
+        """Make the files what they are on that side. `UsageError` for one that lies outside of the folder."""
+        if outside := [file for file in self.files if not file.resolve().is_relative_to(self.folder.resolve())]:
+            raise UsageError(f"{outside[0]} leads out of the copy", remedy="take the link away: it cannot be edited")
         for file, texts in self.files.items():
-            file.unlink(missing_ok=True)  # it may be a link to the program's own
+            file.unlink(missing_ok=True)
             if (text := texts[side == "after"]) is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(text)

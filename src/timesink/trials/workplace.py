@@ -1,10 +1,11 @@
 """A copy of the current folder on a git branch of its own, where a program is edited and run.
 
 In a git repository the copy is a work tree of it, with all that is changed and not committed; its branch stays when the
-work tree goes. Elsewhere it is a repository of its own, of the Python files. All else are links, so that a program
-finds its data and nothing large is copied.
+work tree goes. Elsewhere it is a repository of its own, of the Python files. All else is copied beside what git holds,
+so that nothing that the program writes is the user's; what is too large to be copied is refused.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,36 +15,47 @@ from pathlib import Path
 from typing import Final
 
 from timesink.errors import ToolFailed, UsageError
+from timesink.sandbox.copies import TooMuch, copy_apart
 
-_IDENTITY: Final = {"user.name": "timesink fix", "user.email": "timesink@localhost", "commit.gpgsign": "false"}
-_SKIPPED: Final = frozenset({"__pycache__", ".git"})
+_SETTINGS: Final = {
+    "user.name": "timesink fix", "user.email": "timesink@localhost", "commit.gpgsign": "false",
+    "core.hooksPath": os.devnull, "core.fsmonitor": "false",
+}  # fmt: skip
+"""No hook of the repository runs: it may do anything to the files beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """`folder` stands for `here`; `base` is the commit that holds the program as it is."""
+    """`folder` stands for `here`; `base` is the commit that holds the program as it is, and `held` its plain files."""
 
     here: Path
     folder: Path
     branch: str
     base: str
     is_work_tree: bool
+    held: frozenset[Path]
 
     def own(self, file: Path) -> Path:
         """The copy of a file below `here`."""
         return self.folder / file.relative_to(self.here)
 
     def words(self, program: Sequence[str]) -> list[str]:
-        """The program's command line: a Python file of `here` that has a full path means the copy's."""
+        """The program's command line: a Python file of `here` that has a full path means the copy's, and an interpreter
+        that is named from `here` is that one."""
         paths = [(word, Path(word)) for word in program]
-        return [
+        words = [
             str(self.own(path)) if path.suffix == ".py" and path.is_absolute() and path.is_relative_to(self.here) else w
             for w, path in paths
         ]
+        is_ours = "/" in words[0] and not (self.folder / words[0]).exists()
+        return [str(self.here / words[0]) if is_ours else words[0], *words[1:]]
 
-    def keep(self, message: str) -> str:
-        """Commit what is edited; the commit's short name."""
-        _git(self.folder, "commit", "-q", "--no-verify", "-a", "-m", message)
+    def keep(self, message: str, files: Iterable[Path]) -> str:
+        """Commit these files as they are now, and no other; the commit's short name."""
+        for file in files:
+            is_there = ["add", "-f"] if file.exists() else ["rm", "-q", "--cached", "--ignore-unmatch"]
+            _git(self.folder, *is_there, "--", str(file))
+        _git(self.folder, "commit", "-q", "--no-verify", "-m", message)
         return _git(self.folder, "rev-parse", "--short", "HEAD").strip()
 
     def edited(self) -> list[Path]:
@@ -120,13 +132,23 @@ def head(folder: Path | None = None) -> str:
 
 
 def _ready(here: Path, folder: Path, branch: str, message: str, is_work_tree: bool) -> Workplace:
-    """Commit what is there, then link what is not."""
+    """Commit what is there, then copy what is not."""
     _git(folder, "add", "-A", "--", ".")
     if _git(folder, "status", "--porcelain").strip():
         _git(folder, "commit", "-q", "--no-verify", "-m", message)
     base = _git(folder, "rev-parse", "HEAD").strip()
-    _link(here, folder, folder)
-    return Workplace(here, folder, branch, base, is_work_tree)
+    listed = (entry.split("\t") for entry in _git(folder, "ls-tree", "-r", "-z", base).split("\0") if entry)
+    held = frozenset(folder / name for what, name in listed if what.startswith("100"))
+    workplace = Workplace(here, folder, branch, base, is_work_tree, held)
+    try:
+        copy_apart(here, folder)
+    except TooMuch as much:
+        workplace.close() if is_work_tree else shutil.rmtree(folder)
+        raise UsageError(
+            f"a run may write into what git does not hold, so that is copied, and {much}",
+            remedy="move what the program only reads out of the folder and name it by its full path",
+        ) from much
+    return workplace
 
 
 def _python_files(here: Path, folder: Path) -> Iterator[Path]:
@@ -140,27 +162,19 @@ def _python_files(here: Path, folder: Path) -> Iterator[Path]:
 def _copy(here: Path, folder: Path, files: Iterable[Path]) -> None:
     for file in files:
         target = folder / file.relative_to(here)
+        for part in (*reversed(target.relative_to(folder).parents), target.relative_to(folder)):
+            if (folder / part).is_symlink():  # of the commit: what is there now is no link, and it may lead anywhere
+                (folder / part).unlink()
         if not file.exists():
             target.unlink(missing_ok=True)
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
-
-
-def _link(here: Path, folder: Path, copy: Path) -> None:
-    for entry in here.iterdir():
-        target = folder / entry.name
-        if entry.name in _SKIPPED or entry == copy:
-            continue
-        if not target.exists():
-            target.symlink_to(entry)
-        elif entry.is_dir() and not target.is_symlink():
-            _link(entry, target, copy)
+        elif file.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
 
 
 def _git(folder: Path, *words: str, fails: bool = False) -> str:
     """What git says; `ToolFailed` where it fails, unless it may."""
-    settings = [word for name, value in _IDENTITY.items() for word in ("-c", f"{name}={value}")]
+    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
     try:
         ran = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError as absent:

@@ -1,0 +1,1 @@
+"""Runs of a user's program that can change nothing of the user's: on the standard library alone."""

@@ -8,7 +8,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.fixes import Fix
-from timesink.fixes.table import BF16, BF16_WEIGHTS, FP16, TF32
+from timesink.fixes.compute import BF16, BF16_WEIGHTS, FP16, TF32
 from timesink.measures.habits.repeated_kernels import parameter_loops
 from timesink.readers import read
 

@@ -8,7 +8,8 @@ import pytest
 from tests.diagnosis.test_plan import climbed, joint
 
 from timesink.diagnosis.plan import batch as memory
-from timesink.fixes import table as fixes
+from timesink.fixes.compute import CUDA_GRAPH
+from timesink.fixes.transfers import REMOVE_SYNC
 from timesink.measures.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, MEMORY_EVENTS
@@ -92,6 +93,6 @@ def test_the_demo_s_memory_is_what_its_events_say() -> None:
 
 
 def test_a_change_that_takes_none_says_nothing() -> None:
-    assert memory.said_of_memory(joint().trace, KEY, fixes.REMOVE_SYNC) == ""
-    assert memory.said_of_memory(joint().trace, KEY, fixes.CUDA_GRAPH).endswith("are free")
-    assert memory.said_of_memory(joint().trace, (0, 7), fixes.CUDA_GRAPH).startswith("extra memory unknown")
+    assert memory.said_of_memory(joint().trace, KEY, REMOVE_SYNC) == ""
+    assert memory.said_of_memory(joint().trace, KEY, CUDA_GRAPH).endswith("are free")
+    assert memory.said_of_memory(joint().trace, (0, 7), CUDA_GRAPH).startswith("extra memory unknown")

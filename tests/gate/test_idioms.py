@@ -47,7 +47,7 @@ def as_written_without(trace: Trace) -> Trace:
 def test_a_fix_is_of_pytorch_or_has_words_for_other_programs(fix: Fix) -> None:
     for program in OTHERS:
         (told,) = (one for one in fixes_of(program) if one.name == fix.name) if not fix.of_pytorch else (None,)
-        assert told is None or IDIOM.findall(told.what_to_type + told.costs) == []
+        assert told is None or IDIOM.findall(told.title + told.costs) == []
 
 
 @pytest.mark.parametrize(

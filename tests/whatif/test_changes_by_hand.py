@@ -8,7 +8,7 @@ import pytest
 from tests.whatif.test_changes import DEVICE_OPS, US, call, ends_us, made, op
 
 from timesink.fixes import replays as made_of
-from timesink.fixes.table import FP32
+from timesink.fixes.advised import FP32
 from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals

@@ -107,7 +107,7 @@ class Rungs(Record):
             return
         rung = ladder.rungs[0]
         gain = Gain(rung.gain.value, rung.gain.low or 0.0, rung.gain.most, rung.before_ms)
-        add(self.out / LEDGER, rung.fix.what_to_type, " ".join(rung.findings), gain, rung.id)
+        add(self.out / LEDGER, rung.fix.title, " ".join(rung.findings), gain, rung.id)
 
     def _climbed(self, ladder: Plan, made: int) -> list[Climbed]:
         """The rungs by the ledger: a step after one is the step before the next, and the last one is the plan's."""
@@ -130,7 +130,7 @@ class Rungs(Record):
             return "no rung is left to make"
         rung = ladder.rungs[0]
         place = f" (at {rung.place.where})" if rung.place.where else ""
-        return f"next: {rung.fix.what_to_type}{place}; then {again}"
+        return f"next: {rung.fix.title}{place}; then {again}"
 
 
 class LoopStage(Record):

@@ -1,18 +1,18 @@
-"""The changes that people make: what one is, and (`table`) all there are.
+"""The changes that people make: what one is, the rows by topic, and (`table`) all there are.
 
 Of a change it is said what to type, what it takes, which findings it answers, and how it is replayed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.whatif import Change
+from timesink.whatif import EVERYTHING, Change, Target
 
 
 class Effort(StrEnum):
@@ -35,6 +35,7 @@ class Offer(StrEnum):
 Memory = Literal["", "unknown", "working", "again", "sent"]
 """What a fix takes of the device's memory: nothing, what no capture says, or a field of `plan.memory.DeviceMemory`."""
 
+Found = TypeVar("Found")
 _MOST_STREAMS: Final = 128  # grids that a device runs at once
 _ANY_ROWS: Final = np.zeros(1)
 _LAUNCH_RULES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"})
@@ -82,8 +83,9 @@ class Verb(Record, eq=False):
 class Fix(Record, eq=False):
     """One change to a program, in the field's words.
 
-    `what_to_type` is empty where that depends on the finding, whose advice says it: a plan then names the rule. It is
-    in the words of PyTorch where that is said in others `elsewhere`; a fix `of_pytorch` is made in no other program.
+    `title` is what to type, and empty where that depends on the finding, whose advice says it: a plan then names the
+    rule. It is in the words of PyTorch where that is said in others `elsewhere`; a fix `of_pytorch` is made in no other
+    program.
     `answers` are the rules whose findings it repairs: ``precision`` for all of them, ``precision/tf32`` for those that
     propose the fix of that name. `subsumes` are fixes that it makes as well, `excludes` those that cannot stand beside
     it, `needs` those that must be made before, `after` those that come before it where they win anything. `costs` is
@@ -102,7 +104,7 @@ class Fix(Record, eq=False):
     """
 
     name: str
-    what_to_type: str = ""
+    title: str = ""
     elsewhere: str = ""
     effort: Effort = Effort.UNKNOWN
     answers: tuple[str, ...] = ()
@@ -136,6 +138,23 @@ class Fix(Record, eq=False):
     def repairs(self, rule: str, fix: str) -> bool:
         """Whether it answers a finding of that rule that proposes the fix of that name."""
         return rule in self.answers or f"{rule}/{fix}" in self.answers
+
+
+def of(find: Callable[[Trace], Mapping[str, Iterable[Found]]], kind: str) -> Callable[[Trace], Iterable[Found]]:
+    """Of what a measure selects by kinds, that of one."""
+    return lambda trace: find(trace)[kind]
+
+
+def aimed(
+    select: Callable[[Trace, Target], Iterable[Found]], change: Callable[[Found], Change]
+) -> Callable[[Trace, Target], Iterable[Change]]:
+    """The change of each part that a target names."""
+    return lambda trace, target: map(change, select(trace, target))
+
+
+def everything(_: Trace) -> tuple[Target, ...]:
+    """All that such a change can be made of."""
+    return (EVERYTHING,)
 
 
 def on_rank(changes: Iterable[Change], rank: int) -> tuple[Change, ...]:

@@ -1,5 +1,5 @@
 """Prices that were measured: what the operators of a trace take in the form that a change gives them, in place of what
-`table.md` and the assumptions say of all programs.
+the rows and the assumptions say of all programs.
 
 `trials.prices` asks for them and runs the operators; here they are put into the changes that a plan replays.
 """

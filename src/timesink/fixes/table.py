@@ -1,166 +1,29 @@
-"""The table of fixes, read from `table.md`: `table.BF16` is the row ``bf16``.
+"""The table of fixes: every row there is, and changes as text.
 
-`diagnose`, `what-if`, `plan`, the report and the MCP server read it; nothing else lists fixes. To add one, add a
-section; to let one answer the findings of one more rule, add the rule's name to its `Answers`.
+`diagnose`, `what-if`, `plan`, the report and the MCP server read it; nothing else lists fixes. To add one, add a row to
+the file of its topic; to let one answer the findings of one more rule, add the rule's name to its `answers`.
 
 Changes as text, as they follow `--change`, are a verb of its rows or of the engine's edits, then a target and numbers:
 ``scale kernel:.*gemm.* 0.5``, ``fuse-attention``, ``streams range:heads 4``.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-import timesink.fixes
 from timesink.errors import UsageError
-from timesink.fixes import Effort, Fix, Offer, Verb, on_rank, replays, take_factor
-from timesink.knowledge.assumptions import fixes
+from timesink.fixes import Fix, Verb, advised, compute, on_rank, take_factor, transfers, work
 from timesink.knowledge.programs import ProgramKind
-from timesink.measures import compile as graphs
-from timesink.measures.compile import BrokenGraphs
-from timesink.measures.kernels import attainable, conversions, fusion, one_stream, precision, shapes
-from timesink.measures.kernels import small_grids as grids
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
-from timesink.whatif import EVERYTHING, Change, Range, Selection, Target
-from timesink.whatif.changes import host, kernels, transfers
-from timesink.whatif.changes.host import LOADER, DropOperator, ScaleHost
-from timesink.whatif.changes.kernels import FuseOptimizer, ScaleKernels, ShortenKernels, shorten
-from timesink.whatif.changes.transfers import COLLECTIVES
+from timesink.whatif import Change, Range, Target
+from timesink.whatif.changes.host import DropOperator, ScaleHost
+from timesink.whatif.changes.kernels import ScaleKernels
 
-
-def everything(_: Trace) -> tuple[Target, ...]:
-    """All that such a change can be made of."""
-    return (EVERYTHING,)
-
-
-def loader(_: Trace) -> tuple[Target, ...]:
-    """Whatever loads batches."""
-    return (LOADER,)
-
-
-def collectives(_: Trace) -> tuple[Target, ...]:
-    """All exchanges."""
-    return (COLLECTIVES,)
-
-
-def unfused_steps(trace: Trace) -> Iterator[Selection]:
-    """Kernels of optimizers that are not fused."""
-    return (step.unfused for step in fusion.optimizer_kernels(trace) if step.takes_fused)
-
-
-def single_steps(trace: Trace) -> Iterator[Selection]:
-    """Those of optimizers that go from parameter to parameter."""
-    return (step.unfused for step in fusion.optimizer_kernels(trace) if step.one_by_one and step.takes_fused)
-
-
-def serial_streams(trace: Trace) -> Iterator[Selection]:
-    """Kernels of streams that take turns."""
-    return (streams.kernels for streams in grids.serialized_streams(trace))
-
-
-def fuse_named_optimizer(trace: Trace, target: Target) -> Iterator[Change]:
-    """The kernels that a target names, as one fused optimizer step."""
-    return (FuseOptimizer.of(part, target) for part in replays.named_kernels("unfused", trace, target))
-
-
-def fuse_named_runs(trace: Trace, target: Target) -> Iterable[Change]:
-    """The kernels that a target names, run by run as one."""
-    return map(replays.fuse_pointwise, replays.named_runs(trace, target))
-
-
-def narrow_fp64(found: Selection) -> ShortenKernels:
-    """Kernels in FP64 in FP32."""
-    return shorten(found, floored=True, fp64=fixes.FP64_AS_FP32, products=fixes.FP64_PRODUCTS_AS_FP32)
-
-
-def drop_casts(found: Selection) -> ShortenKernels:
-    """Casts, and what stays of each kind."""
-    return shorten(found, needless=fixes.CASTS_NEEDLESS, summed=fixes.CASTS_SUMMED, loss=fixes.LOSS_NARROWED)
-
-
-def join_pieces(pieces: BrokenGraphs) -> ShortenKernels:
-    """Compiled pieces as one graph."""
-    return replays.join_graphs(pieces.kernels, pieces.entries, pieces.beyond)
-
-
-def drop_host(target: Target) -> ScaleHost:
-    """None of the host's time that a target names."""
-    return ScaleHost(target, 0.0)
-
-
-def no_products(_: Trace, __: Target | None) -> str:
-    """Why no product is changed."""
-    return "no product is known to be below what it can attain; capture shapes to tell"
-
-
-_MODULES: Final[tuple[ModuleType, ...]] = (
-    timesink.fixes, replays, graphs, attainable, conversions, fusion, one_stream, precision, shapes, grids, host,
-    kernels, transfers,
-)  # fmt: skip
-
-
-def _named(name: str) -> Callable[..., Any]:
-    """The function, class or class method of that name."""
-    first, _, method = name.partition(".")
-    found: Any = next(names[first] for names in (globals(), *map(vars, _MODULES)) if first in names)
-    function: Callable[..., Any] = getattr(found, method) if method else found
-    return function
-
-
-def _finder(text: str) -> Callable[[Trace], Iterable[Any]]:
-    name, _, group = text.partition(" ")
-    find = _named(name)
-    return (lambda trace: find(trace)[group]) if group else find
-
-
-def _aim(text: str, change: Callable[..., Any]) -> Callable[..., Iterable[Change]]:
-    name, _, group = text.partition(" ")
-    select = _named(name)
-    return (lambda trace, target: map(change, select(group, trace, target))) if group else select
-
-
-def _beside(text: str) -> Callable[..., Iterable[Change]]:
-    name, _, kind = text.partition(" ")
-    return partial(_named(name), kind=kind) if kind else _named(name)
-
-
-def _read(section: str) -> Fix:
-    """The row that a section of `table.md` is. `KeyError` and the like for what no row can have."""
-    head, _, entries = section.partition("\n\n")
-    name, _, what_to_type = head.partition("\n")
-    said = dict(line.removeprefix("- ").split(": ", 1) for line in entries.splitlines() if line.startswith("- "))
-    fields: dict[str, Any] = {"what_to_type": what_to_type}
-    if verb := said.pop("Verb", ""):
-        options = _named(said.pop("Options")) if "Options" in said else None
-        fields["verb"] = Verb(verb, said.pop("Takes", ""), said.pop("Prices"), options=options)
-    change = fields["change"] = _named(said.pop("Change", "_as_found"))
-    readers: dict[str, Callable[[str], Any]] = {
-        "Effort": lambda text: Effort[text.upper()],
-        "Offer": lambda text: Offer[text.upper()],
-        "Costs": str,
-        "Elsewhere": str,
-        "Memory": str,
-        "Find": _finder,
-        "Aim": lambda text: _aim(text, change),
-        "Beside": _beside,
-        "Unless": _named,
-    }
-    for key, text in said.items():
-        if key == "Is":
-            fields |= {flag.replace(" ", "_"): True for flag in text.split(", ")}
-        else:
-            read = readers.get(key)
-            field = "none" if key == "Unless" else key.lower()
-            fields[field] = read(text) if read else tuple(text.split(", "))
-    return Fix(name, **fields)
-
-
-FIXES: Final = tuple(map(_read, Path(__file__).with_suffix(".md").read_text(encoding="utf-8").split("\n## ")[1:]))
-"""All rows."""
+FIXES: Final = tuple(
+    row for rows in (compute, transfers, work, advised) for row in vars(rows).values() if isinstance(row, Fix)
+)
+"""All rows, in the order in which a plan lists and replays them."""
 BY_NAME: Final = {row.name: row for row in FIXES}
 
 
@@ -173,16 +36,9 @@ def fixes_of(program: ProgramKind) -> tuple[Fix, ...]:
 
     def own(row: Fix) -> Fix:
         subsumes, excludes = (tuple(filter(names.__contains__, others)) for others in (row.subsumes, row.excludes))
-        return replace(row, what_to_type=row.elsewhere or row.what_to_type, subsumes=subsumes, excludes=excludes)
+        return replace(row, title=row.elsewhere or row.title, subsumes=subsumes, excludes=excludes)
 
     return tuple(map(own, rows))
-
-
-globals().update({name.upper(): row for name, row in BY_NAME.items()})
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Fix: ...
 
 
 _WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"

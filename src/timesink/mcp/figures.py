@@ -165,7 +165,7 @@ def plan_document(capture: OpenCapture) -> dict[str, Any]:
     rungs = [
         {
             "change": rung.id,
-            "do": rung.fix.what_to_type,
+            "do": rung.fix.title,
             "where" + MARK: {
                 key: named(text) for key in ("where", "module", "kernel") if (text := getattr(rung.place, key))
             },

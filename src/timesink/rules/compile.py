@@ -6,7 +6,7 @@ from typing import Any, Final
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Claim, Evidence, NotApplicable, Quantity, Where
 from timesink.diagnosis.words import period_text
-from timesink.fixes import table as fixes
+from timesink.fixes.advised import JOIN_GRAPHS
 from timesink.measures.compile import broken_graphs, eager_islands
 from timesink.measures.compile.summary import GraphBreak, compile_summary, compile_time
 from timesink.measures.kernels.facts import kernel_facts
@@ -27,7 +27,7 @@ def _pieces(trace: Trace) -> Rows:
         return NotApplicable("no compiled region and no generated kernel is recorded")
     rows = []
     for graphs in devices:
-        device, change = graphs.device, fixes.JOIN_GRAPHS.change(graphs)
+        device, change = graphs.device, JOIN_GRAPHS.change(graphs)
         row = kernel_row(
             trace,
             change,
@@ -39,7 +39,7 @@ def _pieces(trace: Trace) -> Rows:
         )
         saved = change.saved(trace, Case.HOPEFUL)
         claim = Claim({device: saved | graphs.idle}, expected={device: saved | graphs.entry_idle})
-        rows.append(replace(row, claim=claim, fix=fixes.JOIN_GRAPHS))
+        rows.append(replace(row, claim=claim, fix=JOIN_GRAPHS))
     return rows
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Bottleneck, Where
 from timesink.diagnosis.words import number
-from timesink.fixes import table as fixes
+from timesink.fixes.transfers import COPY_BEHIND, KEEP_ON_DEVICE, PIN_MEMORY, PREFETCH, PREFETCH_PAGES
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import blamed_time
@@ -34,8 +34,8 @@ _BOTTLENECKS: Final = {"h2d": Bottleneck.HOST_TO_DEVICE_COPY, "d2h": Bottleneck.
 """The bottleneck that a direction of copies makes. Copies of other directions never cross between host and device."""
 
 _FIXES: Final = {
-    "copies": fixes.PREFETCH, "results": fixes.COPY_BEHIND, "migrations": fixes.PREFETCH_PAGES,
-    "trips": fixes.KEEP_ON_DEVICE,
+    "copies": PREFETCH, "results": COPY_BEHIND, "migrations": PREFETCH_PAGES,
+    "trips": KEEP_ON_DEVICE,
 }  # fmt: skip
 """What repairs exposed copies, by `CopyGroup.kind`; copies to the CPU are `results`, which are there after the work."""
 
@@ -143,7 +143,7 @@ def _pageable_rows(trace: Trace) -> Rows:
                     device,
                     figures,
                     time=held,
-                    change=fixes.PIN_MEMORY.change(direction=direction),
+                    change=PIN_MEMORY.change(direction=direction),
                     where=partial(_place_of, trace, device, group.rows),
                     rows=group.rows,
                     bottleneck=_BOTTLENECKS[direction],
@@ -155,5 +155,5 @@ def _pageable_rows(trace: Trace) -> Rows:
 
 RULES: Final = (
     declare("copies-exposed", _exposed_rows),
-    declare("pageable-copies", _pageable_rows, fix=fixes.PIN_MEMORY),
+    declare("pageable-copies", _pageable_rows, fix=PIN_MEMORY),
 )

@@ -18,8 +18,15 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import of_period
 from timesink.fixes import Fix
-from timesink.fixes import table as fixes
 from timesink.fixes.replays import extra_kernels
+from timesink.fixes.work import (
+    BUILD_ONCE,
+    DROP_DEBUGGING,
+    EVALUATE_RARELY,
+    FEWER_THREADS,
+    LIST_OPERATIONS,
+    NO_RECOMPUTATION,
+)
 from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches, filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_constants
@@ -69,7 +76,7 @@ def _rows_of(measure: Callable[[Trace], Iterable[ExtraWork] | None], fix: Fix) -
 
 def _constants(trace: Trace) -> Iterator[Row]:
     works, most = rebuilt_constants(trace)
-    yield from (_extra_row(trace, work, fixes.BUILD_ONCE, most=most) for work in works)
+    yield from (_extra_row(trace, work, BUILD_ONCE, most=most) for work in works)
 
 
 def _debugging(trace: Trace) -> Iterator[Row]:
@@ -79,11 +86,11 @@ def _debugging(trace: Trace) -> Iterator[Row]:
             count, variant = work.per_step / checks.operations, "anomaly" if checks.proven else "checks"
             on = f"anomaly mode is on: {count:.0f} checks for NaN run in the backward pass, and the CPU waits for each"
             what = on if checks.proven else f"{count:.0f} checks for NaN are read by the CPU one by one"
-            change = fixes.DROP_DEBUGGING.change(work, waits=True)
-            yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, change, what=what), variant=variant)
+            change = DROP_DEBUGGING.change(work, waits=True)
+            yield replace(_extra_row(trace, work, DROP_DEBUGGING, change, what=what), variant=variant)
     for work in filled_memory(trace):
         what = f"deterministic algorithms are on: {work.per_step:.0f} kernels fill memory that has only been allocated"
-        yield replace(_extra_row(trace, work, fixes.DROP_DEBUGGING, what=what), variant="fills")
+        yield replace(_extra_row(trace, work, DROP_DEBUGGING, what=what), variant="fills")
 
 
 def _blocking(trace: Trace, limits: Limits) -> Rows:
@@ -126,9 +133,9 @@ def _crowded(trace: Trace) -> Rows:
     rows = []
     for blamed in blamed_time(trace, HOST_CAUSES, wanted=long):
         target = Target("windows", windows=blamed.host)
-        change = fixes.FEWER_THREADS.change(target, (1.0 + cpus / threads) / 2)
+        change = FEWER_THREADS.change(target, (1.0 + cpus / threads) / 2)
         figures = {"thread_ratio": threads / cpus, "threads": threads, "cpus": cpus}
-        rows.append(waiting_row(blamed, fixes.FEWER_THREADS, change, **figures))
+        rows.append(waiting_row(blamed, FEWER_THREADS, change, **figures))
     return rows
 
 
@@ -146,12 +153,12 @@ def _shared(trace: Trace) -> Rows:
 
 
 RULES: Final = (
-    declare("activations-recomputed", _rows_of(recomputed, fixes.NO_RECOMPUTATION)),
+    declare("activations-recomputed", _rows_of(recomputed, NO_RECOMPUTATION)),
     declare("launches-blocking", _blocking, asks_limits=True),
     declare("debugging-left-on", _debugging),
-    declare("parameters-one-by-one", _rows_of(parameter_loops, fixes.LIST_OPERATIONS)),
+    declare("parameters-one-by-one", _rows_of(parameter_loops, LIST_OPERATIONS)),
     declare("constants-rebuilt", _constants),
-    declare("forward-repeated", _rows_of(repeated_forward, fixes.EVALUATE_RARELY)),
+    declare("forward-repeated", _rows_of(repeated_forward, EVALUATE_RARELY)),
     declare("threads-oversubscribed", _crowded),
     declare("device-shared", _shared),
 )

@@ -25,7 +25,9 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import number, per_period, period_text
 from timesink.fixes import Fix
-from timesink.fixes import table as fixes
+from timesink.fixes.advised import LESS_HOST_WORK, NO_RECOMPILATION
+from timesink.fixes.compute import CUDA_GRAPH
+from timesink.fixes.transfers import KEEP_MEMORY, LOADER_WORKERS, ONE_PROCESS_PER_GPU, REMOVE_SYNC
 from timesink.knowledge.calls import DEVICE_SYNC
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
@@ -78,7 +80,7 @@ def waiting_row(blamed: BlamedTime, fix: Fix | None = None, change: Change | Non
 
 
 def _host_goes(
-    time: Callable[[Trace], Iterable[BlamedTime]], whole: str = "", fix: Fix = fixes.LESS_HOST_WORK
+    time: Callable[[Trace], Iterable[BlamedTime]], whole: str = "", fix: Fix = LESS_HOST_WORK
 ) -> Callable[[Trace], Rows]:
     """Rows of idle time that goes with the host's work. `whole` names ranges that go as a whole where any is recorded,
     though the device waits in a part of them only."""
@@ -95,11 +97,11 @@ def _host_goes(
 def _in_python(trace: Trace) -> Iterator[Row]:
     """Of a program that nothing shows to be Python the code, and so the gain, is not known: at most all of it."""
     variant = "python" if _is_python(trace) else "untraced"
-    yield from _if_it_works(trace, python_time(trace), variant, fixes.LESS_HOST_WORK if variant == "python" else None)
+    yield from _if_it_works(trace, python_time(trace), variant, LESS_HOST_WORK if variant == "python" else None)
 
 
 def _in_system(trace: Trace) -> Iterator[Row]:
-    yield from _if_it_works(trace, system_time(trace), "", fixes.LESS_HOST_WORK)
+    yield from _if_it_works(trace, system_time(trace), "", LESS_HOST_WORK)
 
 
 def _if_it_works(trace: Trace, time: Iterable[BlamedTime], variant: str, fix: Fix | None) -> Iterator[Row]:
@@ -138,7 +140,7 @@ def _in_compiler(trace: Trace) -> Iterator[Row]:
             trials = from_first(Intervals.union_all(blamed.host.values()), windows)
         waits, tried = (Target("windows", windows=part) for part in (blamed.host, dict.fromkeys(blamed.host, trials)))
         variant = "search" if regex(CONVOLVES).search(blamed.host_op or "") else "compiler"
-        yield replace(waiting_row(blamed, fixes.NO_RECOMPILATION, DropCompiler(waits, tried)), variant=variant)
+        yield replace(waiting_row(blamed, NO_RECOMPILATION, DropCompiler(waits, tried)), variant=variant)
 
 
 def from_first(parts: Intervals, windows: Intervals) -> Intervals:
@@ -169,21 +171,21 @@ def _prepared(trace: Trace) -> Rows:
         preparing_ns = per_step_ns(trace, blamed.device, longest.loading) if longest else 0.0
         what = f"thread {longest.thread} prepares input" if longest else "the CPU prepares input"
         what += f" in {longest.name}" if longest and longest.name is not None else ""
-        change = fixes.LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
+        change = LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
         figures = {"what": what, "preparing_ns": preparing_ns, "preparing_ms": preparing_ns / NS_PER_MS}
         whole = "each step" if period_name(trace) == "step" else "the recorded window"
         if (workers := math.ceil(preparing_ns / max(blamed.step_ns - blamed.per_step_ns, 1.0))) > 1:
             whole += f": at least {workers} workers to keep up"
-        rows.append(waiting_row(blamed, fixes.LOADER_WORKERS, change, whole=whole, **figures))
+        rows.append(waiting_row(blamed, LOADER_WORKERS, change, whole=whole, **figures))
     return rows
 
 
 def _after_waits(trace: Trace) -> Rows:
     if not synchronisations(trace).calls.height:
         return NotApplicable("no call in the trace blocks the CPU")
-    removed = fixes.REMOVE_SYNC.change()
+    removed = REMOVE_SYNC.change()
     return [
-        replace(waiting_row(blamed, fixes.REMOVE_SYNC, removed), variant=_variant_of_waits(trace, blamed))
+        replace(waiting_row(blamed, REMOVE_SYNC, removed), variant=_variant_of_waits(trace, blamed))
         for blamed in blamed_time(trace, ("sync",))
     ]
 
@@ -261,8 +263,8 @@ def _before_launches(trace: Trace) -> Rows:
     if not starved:
         return Clear(tuple(map(_queue_fact, queues.values())))
     obstacle = graph_obstacle(trace)
-    captured = fixes.CUDA_GRAPH, fixes.CUDA_GRAPH.change()  # of the whole host: one price for all devices
-    fix = (fixes.ONE_PROCESS_PER_GPU,) if obstacle and obstacle.kind == "data_parallel" else captured
+    captured = CUDA_GRAPH, CUDA_GRAPH.change()  # of the whole host: one price for all devices
+    fix = (ONE_PROCESS_PER_GPU,) if obstacle and obstacle.kind == "data_parallel" else captured
     rows = [
         waiting_row(
             blamed,
@@ -351,7 +353,7 @@ RULES: Final = (
     declare(
         "garbage-collection", _host_goes(lambda trace: blamed_time(trace, ("garbage_collection",)), GARBAGE_COLLECTION)
     ),
-    declare("allocator", _host_goes(lambda trace: blamed_time(trace, ("allocator",)), fix=fixes.KEEP_MEMORY)),
+    declare("allocator", _host_goes(lambda trace: blamed_time(trace, ("allocator",)), fix=KEEP_MEMORY)),
     declare("recompilation", _in_compiler),
     declare("operating-system", _in_system),
     replace(_LATE_START, check=_check_late_start),

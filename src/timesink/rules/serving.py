@@ -10,7 +10,7 @@ from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity
 from timesink.diagnosis.words import number, of_period
-from timesink.fixes import table as fixes
+from timesink.fixes.advised import CACHE_IN_PLACE, PREPARE_NEXT_STEP
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.steps.engine import EngineLate, Root, blocked_tokens, engine_late, full_batches, is_engine
 from timesink.measures.steps.per_step import per_step_ns, share_of_step, step_windows
@@ -133,13 +133,13 @@ def _copied(trace: Trace) -> Rows:
             "copied_ratio": share_of_step(trace, device, alone),
             "bytes": float(steady["bytes"].sum() or 0) / len(start),
         }
-        change = fixes.CACHE_IN_PLACE.change(Selection(device, {"copies": copies["row"].to_numpy().astype("int64")}))
-        rows.append(Row(device, figures, alone, change=change, fix=fixes.CACHE_IN_PLACE, rows=tuple(longest.to_list())))
+        change = CACHE_IN_PLACE.change(Selection(device, {"copies": copies["row"].to_numpy().astype("int64")}))
+        rows.append(Row(device, figures, alone, change=change, fix=CACHE_IN_PLACE, rows=tuple(longest.to_list())))
     return rows
 
 
 RULES: Final = (
-    declare("engine-late", _late, fix=fixes.PREPARE_NEXT_STEP, asks_limits=True),
+    declare("engine-late", _late, fix=PREPARE_NEXT_STEP, asks_limits=True),
     declare("prefill-blocks", _blocked),
     declare("batch-small", _full),
     declare("device-copies", _copied),

@@ -239,7 +239,7 @@ def commit_message(repair: Repair) -> str:
     interval = f"{share_text(1 - effect.high)} to {share_text(1 - effect.low)}"
     won = f"{share_text(1 - effect.ratio)} less ({interval}), {repair.pairs} pairs of fresh processes in turns"
     kept = f"losses up to step {receipt.steps} are {receipt.apart:.2g} apart ({receipt.tolerated:.2g} tolerated)"
-    title, why = BY_NAME[repair.fix].what_to_type, repair.why[:1].upper() + repair.why[1:]
+    title, why = BY_NAME[repair.fix].title, repair.why[:1].upper() + repair.why[1:]
     return (
         f"{title} ({repair.where})\n\n{why}.\n\n"
         f"Foretold: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\nFix: {repair.fix}\n"

@@ -97,7 +97,7 @@ def page_of(made: Plan, source: str) -> Page:
         what = (
             (
                 rung.id,
-                rung.fix.what_to_type,
+                rung.fix.title,
                 *(text or None for text in (", ".join(rung.findings), rung.fix.costs, rung.memory, _beside(rung))),
             )
             for rung in made.rungs

@@ -19,7 +19,7 @@ def trial_page(answer: TrialAnswer, program: str) -> Page:
     changes = (_row(answer, one) for one in sorted(measured, key=lambda one: one.ratio))
     unmeasured = [(one.name, one.failed or one.refused) for one in answer.result.tried if not one.pairs]
     left = (*((name, why[:1].upper() + why[1:]) for name, why in unmeasured), *answer.left_out.items())
-    make = ((name, BY_NAME[name].what_to_type, answer.result.places.get(SWITCHES[name].where)) for name in answer.kept)
+    make = ((name, BY_NAME[name].title, answer.result.places.get(SWITCHES[name].where)) for name in answer.kept)
     sheets = (
         listed("trial.changes", changes),
         listed("trial.rungs", _rungs(answer)),

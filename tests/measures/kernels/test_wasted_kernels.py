@@ -13,7 +13,7 @@ from tests.tables import trace_of
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import find
 from timesink.fixes import replays as fixes
-from timesink.fixes.table import DROP_CASTS, FP32
+from timesink.fixes.advised import DROP_CASTS, FP32
 from timesink.knowledge.assumptions import machines
 from timesink.measures.compile import broken_graphs
 from timesink.measures.kernels.attainable import far_operators

@@ -9,7 +9,8 @@ from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
 from timesink.diagnosis.words import number, of_period, of_step
-from timesink.fixes import table as fixes
+from timesink.fixes.advised import OVERLAP_COLLECTIVES
+from timesink.fixes.transfers import BUCKETS, NO_SYNC, ONE_PROCESS_PER_GPU
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.communication import (
     DeviceCommunication,
@@ -74,9 +75,9 @@ def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
     }
     how = structures(trace).get(key, Structure(""))
     if how is REPLICAS:
-        return Row(key, figures, exposed, where=place, fix=fixes.ONE_PROCESS_PER_GPU, variant=how.name)
+        return Row(key, figures, exposed, where=place, fix=ONE_PROCESS_PER_GPU, variant=how.name)
     if how.earlier is None:
-        return Row(key, figures, exposed, change=fixes.OVERLAP_COLLECTIVES.change(), where=place, variant=how.name)
+        return Row(key, figures, exposed, change=OVERLAP_COLLECTIVES.change(), where=place, variant=how.name)
     every_ns, in_line_ns = (per_step_ns(trace, key, part) for part in (exposed, exposed & sent_in_line(trace, key)))
     won = how.earlier
     stated = Quantity.ms(won.value * in_line_ns, won.low * in_line_ns, won.high * every_ns)
@@ -145,7 +146,7 @@ def _in_rows(trace: Trace, runs: ExchangeRuns) -> Row:
     }
     change = MergeExchanges.rows(every, runs.in_row)
     claim = Claim({runs.device: runs.lost})
-    return Row(runs.device, figures, change=change, claim=claim, fix=fixes.BUCKETS, variant="rows")
+    return Row(runs.device, figures, change=change, claim=claim, fix=BUCKETS, variant="rows")
 
 
 def _of_size(trace: Trace, calls: pl.DataFrame, device: Device, limits: Limits) -> Row:
@@ -172,7 +173,7 @@ def _repeated(trace: Trace) -> Rows:
     """The device that loses most to exchanges that could be left out: they are exposed, or slow kernels down."""
     rows = []
     for one in repeated_exchanges(trace):
-        change = fixes.NO_SYNC.change(one.early, one.slowed)
+        change = NO_SYNC.change(one.early, one.slowed)
         slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
         claim = one.exposed | slowed
         figures = {
@@ -201,7 +202,7 @@ def _units(trace: Trace) -> Iterator[Row]:
             "lost": of_step(trace, units.device, units.idle),
         }
         change, where = (
-            fixes.BUCKETS.change(units.host, unit_bytes),
+            BUCKETS.change(units.host, unit_bytes),
             Where(rank=units.device[0], device=units.device[1]),
         )
         variant = "sums" if units.sums else ""
@@ -209,10 +210,10 @@ def _units(trace: Trace) -> Iterator[Row]:
 
 
 RULES: Final = (
-    declare("communication-exposed", _exposed, fix=fixes.OVERLAP_COLLECTIVES),
+    declare("communication-exposed", _exposed, fix=OVERLAP_COLLECTIVES),
     declare("communication-small", _small, asks_limits=True),
     declare("kernels-contended", _contended),
-    declare("exchange-repeated", _repeated, fix=fixes.NO_SYNC),
+    declare("exchange-repeated", _repeated, fix=NO_SYNC),
     declare("collective-awaited", _awaited),
-    declare("units-small", _units, fix=fixes.BUCKETS),
+    declare("units-small", _units, fix=BUCKETS),
 )

@@ -12,7 +12,19 @@ from timesink.diagnosis.rule import Limits, Rule, make_rule
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.fixes import Fix
-from timesink.fixes import table as fixes
+from timesink.fixes.advised import (
+    DROP_CASTS,
+    FILL_DEVICE,
+    FILL_WARPS,
+    FP32,
+    FULL_CLOCK,
+    FUSE_POINTWISE,
+    FUSE_TINY_KERNELS,
+    INDEPENDENT_STREAMS,
+    REACH_BOUND,
+)
+from timesink.fixes.compute import BF16_WEIGHTS, FP16, FUSED_ATTENTION, FUSED_OPTIMIZER, TF32
+from timesink.fixes.work import BATCH_SMALL_CALLS, CHANNELS_LAST, PADDING, STREAMS
 from timesink.knowledge.assumptions import fixes as assumed
 from timesink.measures.counters.sampled import low_activity, sampled, slow_clocks
 from timesink.measures.kernels.attainable import far_operators
@@ -115,7 +127,7 @@ def _small_grids(trace: Trace) -> Rows:
         return _NO_GRIDS
     rows = []
     for kernels in small_grids(trace):
-        row = kernel_row(trace, fixes.BATCH_SMALL_CALLS.change(kernels))
+        row = kernel_row(trace, BATCH_SMALL_CALLS.change(kernels))
         rows.append(replace(row, change=None) if kernels.groups["paged"].size else row)
     return rows
 
@@ -124,7 +136,7 @@ def _part_warps(trace: Trace) -> Rows:
     if not blocks_known(trace):
         return _NO_GRIDS
     rows = []
-    for kernels in fixes.FILL_WARPS.replay(trace):
+    for kernels in FILL_WARPS.replay(trace):
         sizes = block_threads(trace)[kernels.rows].value_counts(sort=True).to_series().head(SHOWN_ROWS).to_list()
         rows.append(kernel_row(trace, kernels, sizes=f"{', '.join(map(str, sizes))} thread{'s' * (sizes != [1])}"))
     return rows
@@ -151,7 +163,7 @@ def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _won(trace: Trace, runs: OneStreamRuns, limit: float) -> Evidence:
-    change, step_ns = fixes.INDEPENDENT_STREAMS.change(runs, _STREAMS), period_ns(trace, runs.device)
+    change, step_ns = INDEPENDENT_STREAMS.change(runs, _STREAMS), period_ns(trace, runs.device)
     share = saved_per_step_ns(trace, change, Case.EXPECTED) / step_ns if step_ns else 0.0
     return Evidence(
         f"time that {_STREAMS} streams would save on small kernels of GPU {runs.device[1]}",
@@ -177,17 +189,17 @@ def _misaligned(trace: Trace) -> Rows:
     parts = misaligned_products(trace)
     if parts and not alignment_known(trace):
         return Undecided("neither names nor shapes tell how products are aligned", "torch.profiler, record_shapes=True")
-    return [kernel_row(trace, fixes.PADDING.change(part)) for part in parts]
+    return [kernel_row(trace, PADDING.change(part)) for part in parts]
 
 
 _WIDE: Final = {
-    "fp32": (fixes.TF32, "fp32 matmuls that do not use tensor cores"),
-    "chosen": (fixes.BF16_WEIGHTS, "fp32 convolutions, though others beside them ran in TF32,"),
-    "fp32 alone": (fixes.BF16_WEIGHTS, "fp32 matmuls{around} (this GPU is no faster in TF32)"),
-    "fp32 to fp16": (fixes.FP16, "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)"),
-    "emulated": (fixes.FP16, "bf16 matmuls, which this GPU emulates,"),
-    "tf32": (fixes.BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,"),
-    "fp64": (fixes.FP32, "float64 kernels"),
+    "fp32": (TF32, "fp32 matmuls that do not use tensor cores"),
+    "chosen": (BF16_WEIGHTS, "fp32 convolutions, though others beside them ran in TF32,"),
+    "fp32 alone": (BF16_WEIGHTS, "fp32 matmuls{around} (this GPU is no faster in TF32)"),
+    "fp32 to fp16": (FP16, "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)"),
+    "emulated": (FP16, "bf16 matmuls, which this GPU emulates,"),
+    "tf32": (BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,"),
+    "fp64": (FP32, "float64 kernels"),
 }
 """By kind of kernels, each a variant of the rule's texts: the fix, and what they are called."""
 
@@ -223,14 +235,14 @@ def _layouts(trace: Trace) -> Rows:
     """Kernels that only change a layout; as conversions for convolutions where most of them are, by their names."""
     groups = {kernels.device: kernels.groups for kernels in layout_kernels(trace)}
     converted = {device for device, of_role in groups.items() if of_role["converter"].size > of_role["strided"].size}
-    rows = (kernel_row(trace, kernels) for kernels in fixes.CHANNELS_LAST.replay(trace))
+    rows = (kernel_row(trace, kernels) for kernels in CHANNELS_LAST.replay(trace))
     return [replace(row, variant="converted" if row.device in converted else "") for row in rows]
 
 
 def _optimizer_row(trace: Trace, kernels: OptimizerKernels) -> Row:
     """What fusing saves as the device shows it: kernel time, and gaps beyond the time of a fused step."""
     idle_ns, fixed_ns = per_step_ns(trace, kernels.device, kernels.idle), assumed.OPTIMIZER_FIXED_US.ns
-    change, single = fixes.FUSED_OPTIMIZER.change(kernels.unfused), kernels.one_by_one
+    change, single = FUSED_OPTIMIZER.change(kernels.unfused), kernels.one_by_one
     row = kernel_row(
         trace,
         change.kernels,
@@ -268,9 +280,7 @@ def _operators(trace: Trace) -> Rows:
     rows = []
     for operator in far:
         figures = {"attained_ratio": operator.attained_ratio, "limiter": operator.limiter, "operator": operator.name}
-        row = kernel_row(
-            trace, fixes.REACH_BOUND.change(operator.kernels), subject=f"kernels of {operator.name}", **figures
-        )
+        row = kernel_row(trace, REACH_BOUND.change(operator.kernels), subject=f"kernels of {operator.name}", **figures)
         rows.append(replace(row, bottleneck=_LIMITED_BY[operator.limiter]))
     return rows
 
@@ -278,23 +288,23 @@ def _operators(trace: Trace) -> Rows:
 _SHAPES: Final = "torch.profiler with record_shapes=True, on a GPU that timesink knows"
 
 _TINY: Final = measured_rows(
-    fixes.FUSE_TINY_KERNELS,
+    FUSE_TINY_KERNELS,
     tiny_kernels,
     lambda tiny: {"kernels": tiny.per_step, "of": tiny.of_per_step, "busy_ratio": tiny.busy_ratio},
 )
 _TURNS: Final = measured_rows(
-    fixes.STREAMS,
+    STREAMS,
     serialized_streams,
     lambda one: {"waits": one.waits, "turns": one.turns, "streams": ", ".join(map(str, one.streams))},
 )
 _IDLE_MULTIPROCESSORS: Final = measured_rows(
-    fixes.FILL_DEVICE,
+    FILL_DEVICE,
     low_activity,
     lambda part: {"busy_ratio": part.busy_ratio, "active_ratio": part.active.share, "samples": part.active.samples},
     Undecided("no samples of active multiprocessors were taken while kernels ran", _SAMPLED),
 )
 _SLOW_CLOCKS: Final = measured_rows(
-    fixes.FULL_CLOCK,
+    FULL_CLOCK,
     slow_clocks,
     lambda clock: {
         "clock_ratio": clock.clock_hz / clock.most_hz,
@@ -306,23 +316,23 @@ _SLOW_CLOCKS: Final = measured_rows(
 )
 
 RULES: Final = (
-    kernel_rule("small-grids", fixes.BATCH_SMALL_CALLS, _small_grids),
+    kernel_rule("small-grids", BATCH_SMALL_CALLS, _small_grids),
     make_rule("one-stream", _check_one_stream),
-    kernel_rule("tiny-kernels", fixes.FUSE_TINY_KERNELS, _TINY),
-    kernel_rule("busy-not-working", fixes.FILL_DEVICE, _IDLE_MULTIPROCESSORS),
-    kernel_rule("clock-throttled", fixes.FULL_CLOCK, _SLOW_CLOCKS),
-    kernel_rule("unused-lanes", fixes.FILL_WARPS, _part_warps),
-    kernel_rule("stream-serialization", fixes.STREAMS, _TURNS),
-    kernel_rule("dtype-conversion", fixes.DROP_CASTS, details=_cast_pairs),
-    kernel_rule("layout-conversion", fixes.CHANNELS_LAST, _layouts),
-    kernel_rule("attention-unfused", fixes.FUSED_ATTENTION),
-    kernel_rule("pointwise-unfused", fixes.FUSE_POINTWISE),
-    kernel_rule("shape-alignment", fixes.PADDING, _misaligned),
+    kernel_rule("tiny-kernels", FUSE_TINY_KERNELS, _TINY),
+    kernel_rule("busy-not-working", FILL_DEVICE, _IDLE_MULTIPROCESSORS),
+    kernel_rule("clock-throttled", FULL_CLOCK, _SLOW_CLOCKS),
+    kernel_rule("unused-lanes", FILL_WARPS, _part_warps),
+    kernel_rule("stream-serialization", STREAMS, _TURNS),
+    kernel_rule("dtype-conversion", DROP_CASTS, details=_cast_pairs),
+    kernel_rule("layout-conversion", CHANNELS_LAST, _layouts),
+    kernel_rule("attention-unfused", FUSED_ATTENTION),
+    kernel_rule("pointwise-unfused", FUSE_POINTWISE),
+    kernel_rule("shape-alignment", PADDING, _misaligned),
     kernel_rule("precision", None, _wide),
     declare(
         "optimizer-unfused",
         lambda trace: [_optimizer_row(trace, kernels) for kernels in optimizer_kernels(trace)],
-        fix=fixes.FUSED_OPTIMIZER,
+        fix=FUSED_OPTIMIZER,
     ),
-    kernel_rule("far-from-bound", fixes.REACH_BOUND, _operators, most=SHOWN_ROWS),
+    kernel_rule("far-from-bound", REACH_BOUND, _operators, most=SHOWN_ROWS),
 )

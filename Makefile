@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-all sweep floors lint types contracts mutants pages check site bench fuzz nightly scoreboard faults dist reproducible sbom audit lowest smoke clean
+.PHONY: demo test test-all sweep floors lint types contracts mutants pages check docs site bench fuzz nightly scoreboard faults dist reproducible sbom audit lowest smoke clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -44,13 +44,18 @@ contracts: $(VENV)/.dev
 mutants: $(VENV)/.dev
 	$(BIN)/python tools/mutate.py --sample 15
 
+# Whether every page can be made, each command on it runs, and each link leads somewhere.
 pages: $(VENV)/.dev
 	$(BIN)/python tools/write_pages.py --check
 	$(BIN)/python tools/ratchet.py --check
 
+# All pages as Markdown in build/docs: those of docs/, and those made from the code.
+docs: $(VENV)/.dev
+	$(BIN)/python tools/write_pages.py
+
 check: lint types contracts pages
 
-site: $(VENV)/.dev
+site: docs
 	$(BIN)/mkdocs build --strict --site-dir site
 
 bench: $(VENV)/.dev

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers                 # once: rivals to stand beside, where the network has them
     python -m benchmarks.speed_table [--runs 3] [--seed TRACE] [--hta PYTHON] [--tracelens PYTHON] [--nsys-ai COMMAND]
-    python tools/write_pages.py                # the page of the docs from the figures
+    make docs                                  # the page of the docs from the figures
 
 Every figure is user and system time of a process of its own, the least of some runs, the commands taking turns: a
 machine that others use moves that less than the clock. Writes benchmarks/speed_table.json. Needs about 1.5 GB of disk

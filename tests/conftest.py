@@ -1,8 +1,10 @@
 """Fixtures every test may use."""
 
 import fcntl
+import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,26 @@ def shared_data() -> Path:
     if not PROFILES.is_dir():
         pytest.skip(ABSENT)
     return PROFILES
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Has a folder filled by whichever worker of a run comes first, for all of them."""
+    own = tmp_path_factory.getbasetemp()
+    place = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, filled = place / name, place / f"{name}.filled"
+        with (place / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not filled.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+                folder.mkdir()
+                fill(folder)
+                filled.touch()
+        return folder
+
+    return make
 
 
 @pytest.fixture

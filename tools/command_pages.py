@@ -24,7 +24,7 @@ from timesink.cli.app import run
 from timesink.cli.commands import COMMANDS, entry_of, modes
 from timesink.cli.parser import loaded
 
-WIDTH, SHOWN_LINES = "100", 24
+WIDTH, SHOWN_LINES, REFUSED = "100", 24, 2
 EXAMPLES = {
     "doctor SYMPTOM": 'timesink doctor "step slow, GPU utilization 60 %"',
     "diagnose": "timesink run.json.gz",
@@ -75,7 +75,7 @@ TO_TYPE = {
 
 
 def command_pages() -> Iterator[tuple[str, str]]:
-    """Every page: its path under docs/, and its text."""
+    """Every page: its path in the documentation, and its text."""
     yield "commands/index.md", commands_index()
     with in_workplace():
         for name in COMMANDS:
@@ -123,11 +123,13 @@ def command_page(name: str) -> str:
     return "\n".join(text)
 
 
-def printed(line: str) -> str:
-    """What the command prints, on either stream."""
+def printed(line: str, *, refused: bool = False) -> str:
+    """What the command prints, on either stream. Where it is refused, and only there, `refused` says so."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     with redirect_stdout(out), redirect_stderr(out):
-        run(shlex.split(line)[1:])
+        code = run(shlex.split(line)[1:])
+    if (code == REFUSED) != refused:
+        sys.exit(f"an example of the pages ends with {code}: {line}\n{out.buffer.getvalue().decode()}")
     text = out.buffer.getvalue().decode()
     return "\n".join(row.rstrip() for row in text.splitlines())
 

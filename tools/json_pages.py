@@ -1,4 +1,4 @@
-"""The pages of docs/json/: what `--format json` writes, from the schemas, with the beginning of real answers."""
+"""The pages of JSON: what `--format json` writes, from the schemas, with the beginning of real answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ input could be read, its answer has the key `error` as well, and the exit code i
 
 
 def json_pages() -> Iterator[tuple[str, str]]:
-    """Every page: its path under docs/, and its text."""
+    """Every page: its path in the documentation, and its text."""
     rows = [
         f"| `timesink {name}` | {', '.join(f'[{form}]({form}.md)' for form in schemas_of(name))} |"
         for name in ENTRIES
@@ -67,7 +67,7 @@ def json_page(name: str) -> str:
     for key, part in {**own, **whole.get("$defs", {})}.items():
         if (made := of_object(part)) and (key != "error" or name == "error"):
             lines += [f"## {key}", "", *keys_table(made["properties"], made.get("required", ())), ""]
-    text = printed(SAMPLES[name]).replace(PACKAGE, "site-packages/timesink").splitlines()
+    text = printed(SAMPLES[name], refused=name == "error").replace(PACKAGE, "site-packages/timesink").splitlines()
     shown = [line if len(line) <= CHARACTERS else f"{line[:CHARACTERS]}..." for line in text[:LINES]]
     more = [f"... {len(text) - LINES} more lines"] if len(text) > LINES else []
     return "\n".join([*lines, "```console", f"$ {SAMPLES[name]}", *shown, *more, "```"])

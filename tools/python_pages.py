@@ -1,4 +1,4 @@
-"""The pages of docs/python/: the public functions, a page for each object that they return, from their docstrings.
+"""The pages of Python: the public functions, a page for each object that they return, from their docstrings.
 
 The examples in them are run by tests/notebook/test_examples.py in the folder that the pages of the commands use.
 """
@@ -85,7 +85,7 @@ paths, or what timesink.read returned"""
 
 
 def python_pages() -> Iterator[tuple[str, str]]:
-    """Every page: its path under docs/, and its text."""
+    """Every page: its path in the documentation, and its text."""
     listed = "\n".join(f"| [{name_of(made)}]({name_of(made)}.md) | {first_sentence(made)} |" for made in OBJECTS)
     former = "\n".join(f"| `{old}` | `{now}` | {gone} |" for old, (now, gone) in timesink._FORMER.items())
     text = INTRO.format(objects=listed, former=former, error=ERROR)

@@ -1,4 +1,4 @@
-"""The page that names the first capture, and the order of all pages of the documentation."""
+"""The page that names the first capture, and the table of false verdicts."""
 
 from __future__ import annotations
 
@@ -15,37 +15,14 @@ from timesink.capture import choice
 from timesink.render.markdown import code, escaped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-SITE = DOCS.parent / "mkdocs.yml"
-NAVIGATION = {
-    "Start": "tutorial/quickstart tutorial/first-step tutorial/gpt2-step tutorial/transformer-layer how-to/coming-from "
-    "explanation/faq explanation/glossary explanation/gallery",
-    "How to": "how-to/install how-to/which-tool how-to/capture how-to/trainer how-to/diagnose-a-trace how-to/report "
-    "how-to/query how-to/read-a-kernel-report how-to/memory how-to/compile-and-spikes how-to/many-ranks "
-    "how-to/try-changes how-to/fix-a-program how-to/verify how-to/ci-gate how-to/configure how-to/agents how-to/python",
-    "Understand": "explanation/what-a-trace-cannot-say explanation/accuracy explanation/speed-table explanation/speed "
-    "explanation/other-tools",
-    "Reference": "commands/index rules/index tables/index python/index json/index assumptions",
-    "Internals": "explanation/internals explanation/design",
-}
-"""Group of the navigation: its pages. Every other page is linked from one of them."""
-TITLES = {"how-to/which-tool": "Which tool first?: "}  # the others are called as their heading says
 VERDICTS = DOCS / "how-to" / "verify.md"
 _COUNTED = DOCS.parent / "benchmarks" / "false_verdicts.json"
 _SIMULATED = re.compile(r"(?<=<!-- simulated -->\n).*?(?=<!-- end of simulated -->)", re.DOTALL)
-_NAVIGATION = re.compile(r"^nav:\n(?:  .*\n)*", re.MULTILINE)
 _PICKER = """<div id="which"><p><label for="which-symptom">What is wrong?</label><br>
 <input id="which-symptom" type="text" size="60" value="step slow, GPU utilization 60 %"></p>
 <div id="which-gauges"></div>
 <div id="which-answer" role="status" aria-live="polite"></div></div>
 """
-
-
-def with_navigation(text: str) -> str:
-    """mkdocs.yml with the pages that a reader looks for in its navigation."""
-    lines = ["nav:", "  - index.md"]
-    for group, pages in NAVIGATION.items():
-        lines += [f"  - {group}:", *(f"      - {TITLES.get(page, '')}{page}.md" for page in pages.split())]
-    return _NAVIGATION.sub("\n".join(lines) + "\n", text)
 
 
 def with_verdicts(text: str) -> str:

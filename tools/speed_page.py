@@ -30,7 +30,7 @@ command, in turns, of which the least counts: {runs}. A busy machine moves that 
 ```console
 $ python -m benchmarks.peers          # once: the rivals, where the network has them
 $ make bench                          # the figures: seven minutes on two quiet cores
-$ python tools/write_pages.py         # this page from them
+$ make docs                           # this page from them
 ```
 """
 _ABSENT = """

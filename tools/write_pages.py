@@ -1,20 +1,22 @@
-"""Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
-docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, docs/python/
-from docstrings, the page of `timesink doctor` from its rules, docs/assumptions.md from the assumptions, what people
-wait for from what was measured, the table of false verdicts in docs/how-to/verify.md, and the order of all pages in
-mkdocs.yml.
+"""Write the documentation into build/docs: the pages kept in docs/, and beside them those made from the code.
 
-python tools/write_pages.py            write them
-python tools/write_pages.py --check    fail where a page is not what would be written
+Made are the pages of tables, rules, commands, JSON and Python, assumptions, the tool to begin with, ten answers, and
+what people wait for. Commands that a page shows are run; where one fails, or a link leads nowhere, nothing is written.
+
+python tools/write_pages.py            write build/docs, which `make site` reads
+python tools/write_pages.py --check    only say whether they can be written
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import polars as pl
 
@@ -22,7 +24,7 @@ from command_pages import command_pages
 from gallery_page import gallery_page
 from json_pages import json_pages
 from python_pages import python_pages
-from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
+from site_pages import DOCS, VERDICTS, which_page, with_verdicts
 from speed_page import speed_pages
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule, page_paths
@@ -34,38 +36,61 @@ from timesink.model.tables import ALL
 from timesink.render.markdown import code, escaped, markdown_table
 from timesink.render.rule_page import assumptions, rule_markdown
 
+BUILT = DOCS.parent / "build" / "docs"
+REFERENCE = "reference.md"
 SWEEP = DOCS.parent / "benchmarks" / "faults" / "sweep.json"
-MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"
+_LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
+_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
-    wanted = {DOCS / name: f"{MARK}\n\n{text.rstrip()}\n" for name, text in pages()}
-    wanted[SITE] = with_navigation(SITE.read_text(encoding="utf-8"))
-    wanted[VERDICTS] = with_verdicts(VERDICTS.read_text(encoding="utf-8"))
-    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    orphans = [
-        path
-        for folder in ("tables", "rules", "commands", "json", "python")
-        for path in (DOCS / folder).glob("*.md")
-        if path not in wanted
-    ]
-    if parser.parse_args().check:
-        for path in [*stale, *orphans]:
-            print(f"stale: {path.relative_to(DOCS.parent)}; run python tools/write_pages.py", file=sys.stderr)
-        return 1 if stale or orphans else 0
-    for path in orphans:
-        path.unlink()
-    for path in stale:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[path], encoding="utf-8")
-    print(f"{len(wanted)} pages, {len(stale)} written, {len(orphans)} removed")
+    parser.add_argument("--check", action="store_true", help="keep nothing; fail where a page cannot be written")
+    parser.add_argument("--to", type=Path, default=BUILT, help="the folder, emptied first (default: build/docs)")
+    given = parser.parse_args()
+    if with_verdicts(shown := VERDICTS.read_text(encoding="utf-8")) != shown:
+        VERDICTS.write_text(with_verdicts(shown), encoding="utf-8")
+        print(f"{VERDICTS.name} had other figures than benchmarks/false_verdicts.json: mended", file=sys.stderr)
+        return 1
+    with TemporaryDirectory() as made:
+        written = write(Path(made) / "docs")
+        if missing := [*broken_links(Path(made) / "docs"), *broken_links(DOCS)]:
+            print(*missing, sep="\n", file=sys.stderr)
+            return 1
+        if not given.check:
+            shutil.rmtree(given.to, ignore_errors=True)
+            shutil.copytree(Path(made) / "docs", given.to)
+    print(f"{written} pages made" + ("" if given.check else f", in {given.to}"))
     return 0
 
 
+def write(target: Path) -> int:
+    """The whole documentation in a new folder; gives how many of its pages were made."""
+    shutil.copytree(DOCS, target)
+    made = dict(pages())
+    if kept := [name for name in made if (DOCS / name).exists()]:
+        sys.exit(f"made from the code, so no file of docs/: {', '.join(kept)}; delete them there")
+    for name, text in made.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(f"{text.rstrip()}\n", encoding="utf-8")
+    index = (target / REFERENCE).read_text(encoding="utf-8")
+    linked = re.sub(r"`([\w/-]+\.md)`", lambda named: f"[{named[1]}]({named[1]})", index)
+    (target / REFERENCE).write_text(linked, encoding="utf-8")
+    return len(made)
+
+
+def broken_links(folder: Path, pages: Iterable[Path] = ()) -> list[str]:
+    """Links of pages, by default all in a folder, to files that are not there."""
+    return [
+        f"{page}: {link} is not there"
+        for page in pages or sorted(folder.rglob("*.md"))
+        for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8")))
+        if not (page.parent / link).exists()
+    ]
+
+
 def pages() -> Iterator[tuple[str, str]]:
-    """Every page: its path under docs/, and its text."""
+    """Every page made: its path in the documentation, and its text."""
     yield "tables/index.md", tables_index()
     for table in ALL:
         yield f"tables/{table.name}.md", table_page(table)

@@ -1,13 +1,12 @@
 """The picker of the page "Which tool first?" answers as `timesink doctor` does, in a browser without a network."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.browser.pages import launched, needs_browser
 from tests.docs.commands import ROOT
 
+import site_pages
 from timesink.capture.choice import ANSWERS, GAUGES, QUESTIONS, UNSURE, choose, command_of
 from timesink.cli.which import KnownFigures
 from timesink.records import field_names
@@ -84,7 +83,7 @@ def test_the_options_of_the_command_are_the_gauges() -> None:
 def test_the_sliders_answer_as_the_command_does(tmp_path: Path) -> None:
     """The page's own parts without the site around them."""
     needs_browser()
-    text = (ROOT / "docs" / "how-to" / "which-tool.md").read_text("utf-8")
+    text = site_pages.which_page()
     parts = text[text.index('<div id="which">') : text.index("## The rules")]
     script = (ROOT / "docs" / "assets" / "which.js").read_text("utf-8")
     path = tmp_path / "which.html"
@@ -107,14 +106,11 @@ def test_the_sliders_answer_as_the_command_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_answers_as_the_command_does(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install mkdocs-material)")
+def test_the_page_answers_as_the_command_does(tmp_path: Path, published: Path) -> None:
     needs_browser()
-    site = tmp_path / "site"
-    subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)], cwd=ROOT, check=True)
     with launched(str(tmp_path / "profile")) as browser:
         page = browser.new_page()
-        page.goto((site / "how-to" / "which-tool.html").as_uri())
+        page.goto((published / "site" / "how-to" / "which-tool.html").as_uri())
         for symptom in SYMPTOMS:
             page.fill("#which-symptom", symptom)
             expected = choose(symptom)

@@ -6,11 +6,18 @@ from pathlib import Path
 from benchmarks.faults import suite
 from tests.docs.commands import DOCS
 
+import write_pages
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 from timesink.render import Format, render
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_links_lead_to_files_of_a_plain_clone() -> None:
+    notes = [page for part in ("benchmarks", "fuzz", "packaging") for page in sorted((ROOT / part).rglob("*.md"))]
+    kept = [*ROOT.glob("*.md"), *notes, *sorted((ROOT / "docs").rglob("*.md"))]
+    assert write_pages.broken_links(ROOT, kept) == []
 
 
 def test_first_contact_defect_28_the_diagnosis_of_the_first_page_is_that_of_the_bundled_capture() -> None:

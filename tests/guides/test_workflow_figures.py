@@ -46,7 +46,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "GPU active, in per cent": (f"show {LAB}",),
     "DRAM and SM shares of the peak": ("kernels --roofline one_launch",),
     "what the processor did in the longest gap": (f"show idle {LAB}",),
-    "sliders to choose a tool": ("doctor slow --gpu-utilization 95 --one-kernel 45", "docs/how-to/which-tool.md"),
+    "sliders to choose a tool": ("doctor slow --gpu-utilization 95 --one-kernel 45", "doctor --help-all"),
     "keep the report for the desktop program": (GUIDES,),
     "`nvtx_sum`": (f"show ranges {LAB}",),
     "`nvtx_gpu_proj_sum`": (f"show ranges {LAB}",),

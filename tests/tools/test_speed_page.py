@@ -1,12 +1,10 @@
 """The page of what people wait for: every row of the figures, why each missed bar is missed, and a plot."""
 
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import speed_page
 
 GROWTH = {"timesink": [(0.01, 0.4), (0.5, 1.7)], "a rival": [(0.01, 1.4), (0.5, 81.0)]}

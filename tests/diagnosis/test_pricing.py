@@ -13,7 +13,7 @@ from timesink.diagnosis import pricing
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.measures.communication.pipelines import Schedule
-from timesink.measures.ranks.lateness import estimated_step_ns, likely_step_ns
+from timesink.measures.ranks.lateness import estimated_step_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -225,11 +225,6 @@ def test_stages_need_what_they_fill_and_drain_in(
     monkeypatch.setattr(pricing, "pipeline", lambda _: SimpleNamespace(ranks=(0, 1)))
     assert pricing._held_ms(0, trace) == pytest.approx(held_ms)
     assert pricing._held_ms(9, trace) == 0.0
-
-
-def test_another_run_may_take_a_tenth_less_than_the_low_estimate(trace: Trace) -> None:
-    low_ns, expected_ns, high_ns = estimated_step_ns(trace) or (0.0, 0.0, 0.0)
-    assert likely_step_ns(trace) == pytest.approx((0.9 * low_ns, expected_ns, 1.1 * high_ns))
 
 
 @given(*[st.floats(-20 * MS, 20 * MS)] * 3)

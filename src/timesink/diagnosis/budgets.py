@@ -6,13 +6,15 @@ from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.trace import Trace
 
 
 def step_budgets(trace: Trace) -> tuple[StepBudget, ...]:
     """One budget per device that has time: compute, exposed communication, exposed copies, then idle time by cause,
-    largest first."""
+    largest first; of the usual steps where one stands alone, which findings are of too."""
+    trace = usual_steps(trace) or trace
     counts = Counter(steps(trace).windows.select("rank", "device").iter_rows())
     shares: dict[Device, list[StepPart]] = {(part.rank, part.device): [] for part in device_timeline(trace)}
     for share in idle_shares(trace):

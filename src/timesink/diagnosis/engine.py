@@ -244,18 +244,31 @@ def _conclusion(
     Where that is one of a few slow steps, nothing in the usual step is worth a change, and the sentence says so. Of two
     steps nobody knows which is the usual one: only what both have is said.
     """
-    of_two = headline.too_few_steps(trace) if usual else ""
-    if ranked and _is_material(ranked[0].finding) and not (of_two and ranked[0].is_apart):
+    first_said = headline.preface(trace, usual)
+    if ranked and _is_material(ranked[0].finding) and not (first_said and ranked[0].is_apart):
         _, first, is_apart = ranked[0]
         if too_little := headline.too_little(trace, first):
             return Bottleneck.UNDECIDED, too_little
-        apart = "typical steps are fine; " if is_apart else ""
+        apart = f"typical steps are fine; {_held(first, trace)}: " if is_apart else ""
         worth = _told(first, known(trace).vendor).recoverable
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
-        return first.bottleneck, f"{of_two}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}"
+        return (
+            first.bottleneck,
+            f"{first_said}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}",
+        )
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
     verdict, said = headline.without_finding(usual or trace, bool(ranked), bounds, rulings)
-    return verdict, f"{of_two}{said[:1].lower()}{said[1:]}" if of_two else said
+    if not first_said:
+        return verdict, said
+    return (
+        Bottleneck.UNDECIDED if headline.is_mostly_outside(trace) else verdict,
+        f"{first_said}{said[:1].lower()}{said[1:]}",
+    )
+
+
+def _held(finding: Finding, trace: Trace) -> str:
+    held, of = headline.steps_held(finding, trace)
+    return f"{held} of {of} {'is' if held == 1 else 'are'} not"
 
 
 def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:

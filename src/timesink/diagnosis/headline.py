@@ -25,14 +25,22 @@ from timesink.diagnosis.verdicts import (
     StepFigures,
     Undecided,
 )
-from timesink.diagnosis.words import as_started, guessed_steps, number, period_text, said_of_compilation
+from timesink.diagnosis.words import (
+    as_started,
+    guessed_steps,
+    number,
+    period_text,
+    said_of_compilation,
+    work_outside,
+)
+from timesink.knowledge.assumptions import replay as assumed
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
-from timesink.measures.ranks.lateness import estimated_step_ns, likely_step_ns
+from timesink.measures.ranks.lateness import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
-from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, step_times, steps
+from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline import device_names, device_timeline, of_device
@@ -44,7 +52,7 @@ from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, SOURCES
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.records import replace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -66,13 +74,20 @@ _DROPPED: Final = {
 
 
 def is_of_few_steps(finding: Finding, trace: Trace) -> bool:
-    """Whether what it claims lies in so few of the steady steps that the usual one has none of it."""
-    shares = [
-        float((claimed.covered_ns(*step_windows(trace, device)) > 0).mean())
-        for device, claimed in finding.claim.intervals.items()
-        if len(claimed)
-    ]
-    return 0 < max(shares, default=0.0) < FEW.default
+    """Whether what it claims lies in so few of the steady steps that the usual one has next to none of it."""
+    held, of = steps_held(finding, trace)
+    return 0 < held < FEW.default * of
+
+
+def steps_held(finding: Finding, trace: Trace) -> tuple[int, int]:
+    """How many steady steps hold a good part of what it claims, half of the mean and more, and how many there are; of
+    the device where that is most of them."""
+    counts = [(0, 1)]
+    for device, claimed in finding.claim.intervals.items():
+        if len(claimed):
+            held_ns = claimed.covered_ns(*step_windows(trace, device))
+            counts.append((int((2 * held_ns >= max(held_ns.mean(), 1)).sum()), held_ns.size))
+    return max(counts, key=lambda count: count[0] / count[1])
 
 
 def too_little(trace: Trace, finding: Finding) -> str:
@@ -94,7 +109,21 @@ def told_once(trace: Trace, finding: Finding) -> str:
     return f", {time_text(longest_ns)} of it at once, which nothing shows to come back" if is_one else ""
 
 
-def too_few_steps(trace: Trace) -> str:
+def preface(trace: Trace, usual: Trace | None) -> str:
+    """What is said first: that most of the work is in no step, or that there are only two that differ; else ''."""
+    if is_mostly_outside(trace):
+        return f"{work_outside(trace)}, and figures per step leave it out; "
+    return _too_few_steps(trace) if usual else ""
+
+
+@remembered
+def is_mostly_outside(trace: Trace) -> bool:
+    """Whether more than half of the devices' work is in no step, and is not what the steps do too."""
+    outside_ns, all_ns = outside_steps(trace)
+    return bool(work_outside(trace)) and 2 * outside_ns > all_ns and not _all_alike(trace)
+
+
+def _too_few_steps(trace: Trace) -> str:
     """How the sentence begins on a trace of two steady steps that differ; '' of any other."""
     periods = sorted(steps(trace).windows.group_by("step").agg(pl.col("period_ns").max())["period_ns"].to_list())
     if len(periods) != 2:
@@ -140,21 +169,21 @@ def step_figures(trace: Trace) -> StepFigures:
 
 
 def _figures(times: StepTimes) -> StepFigures:
-    return StepFigures(times.count, _ms(times.p50_ns), _ms(times.p90_ns), _ms(times.p99_ns))
+    figures = StepFigures(times.count, _ms(times.p50_ns), _ms(times.p90_ns), _ms(times.p99_ns))
+    return replace(figures, least_ms=_ms(times.min_ns), most_ms=_ms(times.max_ns))
 
 
 def step_ms(trace: Trace) -> float | None:
     """The step without a profiler, as told or estimated; the mean recorded one of the slowest device where that is not
     known to be shorter, or the window of a trace without steps; None where it has no device work.
 
-    An estimate goes from one step's begin to the next one's. Where marked steps leave time between them it is longer
-    than they are, and what is a part of a step is a part of the recorded one.
+    An estimate is the share of the recorded step that a replay of the same steps leaves without recording.
     """
     if trace.unprofiled_step_ns:
         return _ms(trace.unprofiled_step_ns)
     recorded_ns = max((period_ns(trace, device) for device in device_timeline(trace).by_device), default=0.0)
-    estimated_ns = (estimated_step_ns(trace) or (0.0, recorded_ns))[1]
-    return _ms(estimated_ns if estimated_ns < (1 - _TAKEN_OFF) * recorded_ns else recorded_ns or None)
+    kept = (kept_ratio(trace) or (1.0, 1.0, 1.0))[1]
+    return _ms((kept if kept < 1 - _TAKEN_OFF else 1.0) * recorded_ns or None)
 
 
 def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
@@ -182,6 +211,8 @@ def notes(trace: Trace) -> tuple[Note, ...]:
         collected.append(Note(f"{found}: figures per step are for the whole window"))
     elif has_empty_steps(trace) and len(device_timeline(trace)):
         collected.append(Note("no GPU work of a whole step was found: figures per step are for the whole window"))
+    if (outside := work_outside(trace)) and not is_mostly_outside(trace):
+        collected.append(Note(f"{outside}: figures per step leave it out"))
     if guessed := guessed_steps(trace):
         collected.append(Note(guessed))
     if step_ns and profiled_ns:
@@ -208,10 +239,13 @@ def _graph_notes(trace: Trace) -> tuple[str, ...]:
 
 def _estimated_step(trace: Trace) -> str:
     """What recording costs a step, where it is worth a word and nobody told the step without a profiler."""
-    likely, profiled_ns = likely_step_ns(trace), steps(trace).times.p50_ns
-    if likely is None or not profiled_ns or likely[1] > (1 - _TAKEN_OFF) * profiled_ns:
+    kept, profiled_ns = kept_ratio(trace), steps(trace).times.p50_ns
+    if kept is None or not profiled_ns or kept[1] * assumed.ANOTHER_RUN.value > 1 - _TAKEN_OFF:
         return ""
-    low, expected, high = map(time_text, (*likely[:2], min(likely[2], profiled_ns)))
+    other = (assumed.ANOTHER_RUN.low, assumed.ANOTHER_RUN.value, assumed.ANOTHER_RUN.high)
+    low, expected, high = (
+        time_text(min(ratio * each, 1.0) * profiled_ns) for ratio, each in zip(kept, other, strict=True)
+    )
     return (
         f"the profiler slows this run: without it the median step of {time_text(profiled_ns)} takes an estimated "
         f"{expected} ({low} to {high}); CPU savings are relative to that, exact with --unprofiled-step-ms"
@@ -351,6 +385,8 @@ def _untold(trace: Trace) -> str:
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
         compiled = said_of_compilation(trace)
         return f"{compiled or 'The trace holds no GPU work'}, so no GPU bottleneck can be named."
+    if has_empty_steps(trace) and trace.get(API_CALLS).height and (missing := known(trace).missing):
+        return f"{missing[0].why[:1].upper()}{missing[0].why[1:]}. To decide: {missing[0].to_decide}."
     if has_empty_steps(trace):
         marked = steps(trace).times
         held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.records import Record, field, field_names
@@ -217,11 +217,14 @@ class Ruling(Record, eq=False):
     verdict: Verdict
 
 
+_SPREAD: Final = 1.5  # times: no jitter of a steady step is as long
+
+
 class StepFigures(Record):
     """Times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out;
     `unprofiled` are those steps that the capture timed without a profiler, before it recorded. `origin` is how they are
     known, marked, found or guessed, '' where there are none; `covered_ratio` the share of what was recorded that all
-    steps take, left-out ones too."""
+    steps take, left-out ones too; `least_ms` and `most_ms` the shortest and the longest."""
 
     count: int
     p50_ms: float | None
@@ -232,6 +235,16 @@ class StepFigures(Record):
     unprofiled: StepFigures | None = None
     origin: str = ""
     covered_ratio: float | None = None
+    least_ms: float | None = None
+    most_ms: float | None = None
+
+    @property
+    def spread_ms(self) -> tuple[float, float] | None:
+        """The shortest and the longest, where that is more than half again as long: no one length says what a
+        step takes."""
+        if not self.least_ms or not self.most_ms or self.most_ms <= _SPREAD * self.least_ms:
+            return None
+        return self.least_ms, self.most_ms
 
     @property
     def little_ratio(self) -> float | None:

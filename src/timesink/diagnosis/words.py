@@ -6,7 +6,7 @@ from timesink.diagnosis.verdicts import StepName
 from timesink.knowledge.programs import BY_PYTHON, FRAMEWORKS, ProgramKind
 from timesink.knowledge.vendors import NVIDIA, as_of
 from timesink.measures.compile.summary import compile_summary
-from timesink.measures.steps import steps
+from timesink.measures.steps import outside_steps, steps
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
@@ -43,6 +43,24 @@ def guessed_steps(trace: Trace) -> str:
     others = step_candidates(trace)[:_CANDIDATES_SHOWN]
     shown = f"; candidates: {', '.join(map(str, others))}" if len(others) > 1 else ""
     return f"steps are guessed from {source}: nothing marks them{shown}; correct them with --steps N or --steps PATTERN"
+
+
+_OUTSIDE: Final = 0.1  # of the device's work: as much may be the program's set-up and its last step
+_STEPS_OF: Final = {
+    StepOrigin.MARKED: "the marked steps",
+    StepOrigin.FOUND: "the steps",
+    StepOrigin.GUESSED: "the guessed steps",
+}
+
+
+def work_outside(trace: Trace) -> str:
+    """How much of the devices' work lies outside of all steps, as a clause, where that is a good part; else ''."""
+    outside_ns, all_ns = outside_steps(trace)
+    origin = steps(trace).origin
+    if origin is None or not steps(trace).windows.height or outside_ns <= _OUTSIDE * all_ns:
+        return ""
+    work = f"{share_text(outside_ns / all_ns)} of the GPU's work ({time_text(outside_ns)} of {time_text(all_ns)})"
+    return f"{work} lies outside of {_STEPS_OF[origin]}"
 
 
 def which_step(trace: Trace, step_ms: float | None) -> StepName:

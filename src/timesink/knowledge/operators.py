@@ -6,7 +6,6 @@ Patterns say what operators and element types are called.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from functools import cache
 from math import prod
@@ -23,8 +22,15 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Pattern: ...
 
 
-# PyTorch's names of element types, old and new spellings, to (short name, bytes).
-_TYPES: Final = {row["recorded"]: (row["type"], int(row["bytes"])) for row in table_rows(__file__)}
+def _folded(recorded: str) -> str:
+    """A recorded element type without its case and the names around it: ``bfloat16`` of ``c10::BFloat16``."""
+    return recorded.strip().lower().replace("::", ".").rpartition(".")[2] if "<" not in recorded else recorded.lower()
+
+
+# PyTorch's names of element types, folded, to (short name, bytes).
+_TYPES: Final = {_folded(row["recorded"]): (row["type"], int(row["bytes"])) for row in table_rows(__file__)}
+_FLOATS: Final = {"fp64", "fp32", "fp16", "bf16", "fp8"}
+_NO_TENSORS: Final = {"", "scalar", "scalarlist", "tensorlist", "genericlist", "device", "string", "none", "optional"}
 
 
 class Tensor(Record):
@@ -105,22 +111,28 @@ def _tensor(shape: object, dtype: object, strides: object) -> Tensor | None:
         return None
     if not all(isinstance(size, int) and size >= 0 for size in shape):
         return None
-    short, itemsize = _TYPES.get(dtype, (dtype, 0))
+    short, itemsize = _TYPES.get(_folded(dtype), (dtype, 0))
     steps = tuple(strides) if isinstance(strides, list) and len(strides) == len(shape) else ()
     return Tensor(tuple(shape), short, itemsize, steps) if itemsize else None
 
 
+def is_floating(recorded: str) -> bool:
+    """Whether a recorded element type is a floating one that is known."""
+    return _TYPES.get(_folded(recorded), ("", 0))[0] in _FLOATS
+
+
 @cache
 def operand_type(dtypes: str) -> str | None:
-    """The floating type that all floating operands have, of the recorded types of an operator's arguments."""
+    """The floating type that all floating operands have, of the recorded types of an operator's arguments. A type that
+    nobody here knows is one too, by its own name: that it was recorded, and is none of the known, is known."""
     try:
         recorded = parsed(dtypes)
     except ValueError:
         return None
-    types = recorded if isinstance(recorded, list) else []
-    found = {
-        _TYPES.get(text, (text, 0))[0] for text in types if isinstance(text, str) and re.match(_FILE.FLOATING, text)
-    }
+    folded = {_folded(text) for text in recorded if isinstance(text, str)} if isinstance(recorded, list) else set()
+    if unknown := sorted(folded - _TYPES.keys() - _NO_TENSORS):
+        return unknown[0]
+    found = {_TYPES[text][0] for text in folded & _TYPES.keys()} & _FLOATS
     return found.pop() if len(found) == 1 else None
 
 

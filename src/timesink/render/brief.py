@@ -99,6 +99,8 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
     gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
     median = "" if steps.p50_ms is None else f", median {time_text(steps.p50_ms * 1e6)}"
+    if steps.spread_ms:
+        median += " ({} to {})".format(*(time_text(ms * 1e6) for ms in steps.spread_ms))
     covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the window"
     counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
     if steps.dropped and not steps.count:

@@ -30,6 +30,7 @@ from timesink.fixes.compute import CUDA_GRAPH
 from timesink.fixes.transfers import KEEP_MEMORY, LOADER_WORKERS, ONE_PROCESS_PER_GPU, REMOVE_SYNC
 from timesink.knowledge.calls import DEVICE_SYNC
 from timesink.knowledge.kernel_traits import OF_PYTHON
+from timesink.knowledge.operators import ALLOCATES
 from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.compile.summary import graph_obstacle
@@ -125,6 +126,14 @@ def _is_python(trace: Trace) -> bool:
     return is_nsys and bool(
         matches(trace.get(DEVICE_OPS)["name"], OF_PYTHON).any() or matches(trace.get(RANGES)["name"], OPERATOR).any()
     )
+
+
+def _in_allocator(trace: Trace) -> Iterator[Row]:
+    """Time in an operator that only allocates, without a call, is told as that: the pool grew, untraced."""
+    for blamed in blamed_time(trace, ("allocator",)):
+        is_untraced = blamed.call is None and bool(regex(ALLOCATES).search(blamed.host_op or ""))
+        change = KEEP_MEMORY.change(Target("windows", windows=blamed.host))
+        yield replace(waiting_row(blamed, KEEP_MEMORY, change), variant="untraced" if is_untraced else "")
 
 
 def _in_compiler(trace: Trace) -> Iterator[Row]:
@@ -353,7 +362,7 @@ RULES: Final = (
     declare(
         "garbage-collection", _host_goes(lambda trace: blamed_time(trace, ("garbage_collection",)), GARBAGE_COLLECTION)
     ),
-    declare("allocator", _host_goes(lambda trace: blamed_time(trace, ("allocator",)), fix=KEEP_MEMORY)),
+    declare("allocator", _in_allocator),
     declare("recompilation", _in_compiler),
     declare("operating-system", _in_system),
     replace(_LATE_START, check=_check_late_start),

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.ranks import lateness as paces
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -55,11 +54,9 @@ def test_a_job_takes_as_long_as_its_shortest_rank_or_the_slowest_by_itself(monke
     }
     assert found == {0: [(12, 9), (10, 7), (8, 5)], 1: [(11, 4), (10.5, 3.5), (6, 0)]}
     assert paces.estimated_step_ns(trace) == (6 * NS_PER_MS, 10 * NS_PER_MS, 11 * NS_PER_MS)
-    other = assumed.ANOTHER_RUN
-    likely = (6 * NS_PER_MS * other.low, 10 * NS_PER_MS * other.value, 11 * NS_PER_MS * other.high)
-    assert paces.likely_step_ns(trace) == likely
+    assert paces.kept_ratio(trace) == (6 / 12, 10 / 12, 11 / 12)  # both ranks are recorded with 12 ms
     empty = job(monkeypatch, {}, {})
-    assert (paces.estimated_step_ns(empty), paces.likely_step_ns(empty)) == (None, None)
+    assert (paces.estimated_step_ns(empty), paces.kept_ratio(empty)) == (None, None)
 
 
 @pytest.mark.parametrize("stood_ms", [4.0, 6.0, 8.0, 9.0, 9.9])

@@ -25,6 +25,7 @@ from timesink.knowledge.calls import (
     CallKind,
     call_kinds,
 )
+from timesink.knowledge.operators import ALLOCATES
 from timesink.measures.timeline.attribution import host_nesting, launch_links, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -272,6 +273,8 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
         causes = np.where(_searched(trace)[rows], CAUSE_CODE["compile"], causes)
         computes = (causes == CAUSE_CODE["dispatch"]) & _computes_on_host(trace)[rows]
         causes = np.where(computes, CAUSE_CODE["python"], causes)
+        allocates = computes & matches(names, ALLOCATES).to_numpy()  # the pool grows by calls that nobody traces
+        causes = np.where(allocates, CAUSE_CODE["allocator"], causes)
     return causes
 
 

@@ -5,7 +5,6 @@ elsewhere ATen's kernel names do: `bfloat16_copy_kernel` and `direct_copy` with 
 `elementwise_kernel` that copies directly within one type walks strides, so it changes the layout.
 """
 
-import re
 from functools import cache
 from typing import Final
 
@@ -14,7 +13,7 @@ import polars as pl
 
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.operators import COPY, FLOATING
+from timesink.knowledge.operators import COPY, is_floating
 from timesink.measures.kernels.facts import (
     KernelFacts,
     by_stream,
@@ -82,7 +81,7 @@ def _kind(dtypes: str) -> str:
     if types is None:
         return ""
     target, source = types
-    if not (re.match(FLOATING, target) and re.match(FLOATING, source)):
+    if not (is_floating(target) and is_floating(source)):
         return "other"
     return "same" if target == source else "cast"
 

@@ -20,7 +20,7 @@ collectives and between the stages of a pipeline, and one that waits for a late 
 hosts, and of some ranks more, so that what is waited for may be the profiler's.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -498,40 +498,50 @@ def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]
 
     A job has one step: ranks of a pipeline are taken to have that of the longest, however many of theirs are whole.
     """
-    paces, none, staged = {}, Intervals.none(), between_stages(trace)
+    return _paces_ns(trace, {rank: steps_by_case_ns(cases) for rank, cases in deflated_pricers(trace).items()})
+
+
+def _paces_ns(trace: Trace, steps_of: Mapping[int, Sequence[float]]) -> Mapping[int, tuple[tuple[float, float], ...]]:
+    none, staged = Intervals.none(), between_stages(trace)
     waits = [waiting_in_collectives(trace), staged]
     stood = {
         key: Intervals.union_all(part.get(key, none) for part in waits) & line.exposed_communication
         for key, line in device_timeline(trace).by_device.items()
     }
     longest_ns = max((pricer.step_ns for pricer in pricers(trace).values()), default=0.0)
-    for rank, cases in deflated_pricers(trace).items():
+    paces = {}
+    for rank, steps_ns in steps_of.items():
         waited_ns = largest_per_step_ns(trace, {key: part for key, part in stood.items() if key[0] == rank})
         ratio = longest_ns / (pricers(trace)[rank].step_ns or longest_ns) if staged else 1.0
-        steps_ns = [ratio * step_ns for step_ns in steps_by_case_ns(cases)]
-        paces[rank] = tuple((step_ns, max(step_ns - waited_ns, 0.0)) for step_ns in steps_ns)
+        paces[rank] = tuple((ratio * step_ns, max(ratio * step_ns - waited_ns, 0.0)) for step_ns in steps_ns)
     return paces
+
+
+def _jobs_ns(paces: Mapping[int, tuple[tuple[float, float], ...]]) -> tuple[float, ...]:
+    """Per case the step of a job whose ranks have these paces: that of the rank with the shortest, which waits least,
+    or what the slowest takes by itself, whichever is longer."""
+    return tuple(
+        max(min(step_ns for step_ns, _ in of_ranks), *(alone_ns for _, alone_ns in of_ranks))
+        for of_ranks in zip(*paces.values(), strict=True)
+    )
 
 
 @remembered
 def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
-    """The mean step of the job without a profiler as estimated from the trace: low, expected and high, in ns.
-
-    It is that of the rank with the shortest, which waits least, or what the slowest takes by itself, whichever is
-    longer. None where no rank has steady steps to replay.
-    """
-    paces = rank_paces_ns(trace).values()
-    if not paces:
+    """The mean step of the job without a profiler as estimated from the trace: low, expected and high, in ns. None
+    where no rank has steady steps to replay."""
+    if not (paces := rank_paces_ns(trace)):
         return None
-    high_ns, expected_ns, low_ns = (
-        max(min(step_ns for step_ns, _ in of_ranks), *(alone_ns for _, alone_ns in of_ranks))
-        for of_ranks in zip(*paces, strict=True)
-    )
+    high_ns, expected_ns, low_ns = _jobs_ns(paces)
     return low_ns, expected_ns, high_ns
 
 
 @remembered
-def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
-    """The estimate with what two runs of a program differ in, clocks and processes: low, expected and high, in ns."""
-    estimated, other = estimated_step_ns(trace), replay.ANOTHER_RUN
-    return estimated and (estimated[0] * other.low, estimated[1] * other.value, estimated[2] * other.high)
+def kept_ratio(trace: Trace) -> tuple[float, float, float] | None:
+    """What of a recorded step is left without the profiler, low, expected and high: the replay of the steps with
+    recording taken off over the replay of the same steps as they are. At most 1; None where nothing is replayed."""
+    recorded = _paces_ns(trace, {rank: [pricer.step_ns] for rank, pricer in pricers(trace).items()})
+    if not recorded or not (recorded_ns := _jobs_ns(recorded)[0]):
+        return None
+    low, expected, high = (min(step_ns / recorded_ns, 1.0) for step_ns in estimated_step_ns(trace) or ())
+    return low, expected, high

@@ -19,7 +19,7 @@ from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import Int64Array, median
+from timesink.model.arrays import Int64Array, found_at, median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
@@ -45,6 +45,7 @@ class StepTimes(Record):
     p90_ns: float | None
     p99_ns: float | None
     max_ns: int | None
+    min_ns: int | None = None
 
 
 class Steps(Record, eq=False):
@@ -53,8 +54,11 @@ class Steps(Record, eq=False):
     `frame`: rank, process, step, label, thread, host_start_ns, host_end_ns, mark_end_ns, status; every step found,
     dropped ones too. Of a trace cut to a window, those with work on a GPU in it, where any has.
     `windows`: rank, device, step, start_ns, end_ns, period_ns; the device windows of kept steps, which per-step figures
-    divide by. On one device they do not overlap. `by_rank`: times per rank. `times`: those of the slowest rank, which
-    sets the pace of a synchronous job. `dropped`: how many steps were left out, by reason, all ranks together.
+    divide by. On one device they do not overlap. `host`: rank, step, start_ns, end_ns; the same steps on the host, from
+    the launch of what a window begins with to the launch of what ends it, on the device that times the rank: what a
+    replay measures its steps between, so that both are the same steps. `by_rank`: times per rank. `times`: those of the
+    slowest rank, which sets the pace of a synchronous job. `dropped`: how many steps were left out, by reason, all
+    ranks together.
     """
 
     marker: StepMarker | None
@@ -62,6 +66,7 @@ class Steps(Record, eq=False):
     marker_name: str
     frame: pl.DataFrame
     windows: pl.DataFrame
+    host: pl.DataFrame
     by_rank: Mapping[int, StepTimes]
     times: StepTimes
     dropped: Mapping[str, int]
@@ -112,6 +117,7 @@ def steps(trace: Trace) -> Steps:
         marker_name=marks.name,
         frame=frame,
         windows=windows,
+        host=_host_windows(frame, lead),
         by_rank=by_rank,
         times=max(by_rank.values(), key=lambda times: (times.p50_ns or 0.0, times.count), default=step_times([])),
         dropped={why: statuses.count(why) for why in sorted(set(statuses) - {KEPT})},
@@ -130,6 +136,22 @@ def covered_ratio(trace: Trace) -> float | None:
     return covered.total_ns / max(extent_ns[1] - extent_ns[0], 1)
 
 
+@remembered
+def outside_steps(trace: Trace) -> tuple[int, int]:
+    """The devices' work that belongs to no step, kept or left out, and all of it, summed in ns; none where there are no
+    steps. Of what no launch is known it is what runs before the first begins on the host or after the last one's mark
+    ends."""
+    marks = step_marks(trace).frame
+    if not marks.height:
+        return 0, 0
+    ops = trace.get(DEVICE_OPS)
+    length_ns, start_ns = (ops["end_ns"] - ops["start_ns"]).to_numpy(), ops["start_ns"].to_numpy()
+    first_ns, last_ns = marks["host_start_ns"].min(), marks[["host_end_ns", "mark_end_ns"]].max_horizontal().max()
+    within = ~launch_links(trace).linked & (start_ns >= first_ns) & (start_ns < last_ns)
+    outside = (step_of_ops(trace) < 0) & ~within
+    return int(length_ns[outside].sum()), int(length_ns.sum())
+
+
 def step_times(periods_ns: npt.ArrayLike) -> StepTimes:
     """Quantiles of step periods, where there are enough of them."""
     periods = np.asarray(periods_ns, np.int64)
@@ -143,12 +165,26 @@ def step_times(periods_ns: npt.ArrayLike) -> StepTimes:
         p90_ns=quantile(0.9, assumed.P90_NEEDS.whole),  # by the definition of p90
         p99_ns=quantile(0.99, assumed.P99_NEEDS.whole),  # by the definition of p99
         max_ns=int(periods.max()) if periods.size else None,
+        min_ns=int(periods.min()) if periods.size else None,
     )
+
+
+def _host_windows(frame: pl.DataFrame, lead: pl.DataFrame) -> pl.DataFrame:
+    """`Steps.host`: between launches of the kernels that begin a step's window and the next one's, just after each; of
+    a process in which one of them has no known launch, from mark to mark."""
+    kept = frame.filter(pl.col("status") == KEPT)
+    begun = kept.join(lead.select(*_STEP, "launched_ns", "next_ns"), on=_STEP, how="left", maintain_order="left")
+    known = (pl.col("next_ns") > pl.col("launched_ns")).fill_null(False).all().over(_PROCESS)
+    start, end = (
+        pl.when(known).then(pl.col(launch) + 1).otherwise(mark)
+        for launch, mark in (("launched_ns", "host_start_ns"), ("next_ns", "host_end_ns"))
+    )
+    return begun.select("rank", "step", start_ns=start, end_ns=end).sort("rank", "start_ns", "end_ns")
 
 
 def _device_anchors(trace: Trace) -> pl.DataFrame:
     """Per (rank, process, device, step): start_ns of its first kernel, end_ns at the next step's first kernel (null
-    where the next step has none), and ops_on_device.
+    where the next step has none), when the two were launched (launched_ns, next_ns), and ops_on_device.
 
     Where two processes share a GPU, the one with more ops on it sets the windows. A step without kernels starts with
     its first copy, but not the last step of a trace cut to a window: after the window's end there may be a kernel that
@@ -169,24 +205,31 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
             new[1:] |= values[1:] != values[:-1]
     first = np.flatnonzero(new)
     count = pl.Series("ops_on_device", np.diff(first, append=ops.height), pl.UInt32)
-    runs = pl.DataFrame([*(column[first] for column in columns), count])
+    launched_ns = found_at(trace.get(API_CALLS)["start_ns"].to_numpy(), launch_links(trace).call[first])
+    launched = pl.Series("launched_ns", launched_ns, pl.Int64)
+    runs = pl.DataFrame([*(column[first] for column in columns), count, launched.set(launched < 0, None)])
     owners = runs.group_by("rank", "device", "process").agg(pl.col("ops_on_device").sum())
     owners = owners.sort(["rank", "device", "ops_on_device", "process"], descending=[False, False, True, False])
     owners = owners.unique(["rank", "device"], keep="first", maintain_order=True)
     kernel_ns = pl.col("start_ns").filter("is_kernel").min()
+    launch = pl.coalesce(pl.col("launched_ns").filter("is_kernel").first(), pl.col("launched_ns").first())
     certain = pl.lit(True) if trace.cut_to is None else pl.col("step") < pl.col("step").max().over(key)
-    next_step, next_start = pl.col("step").shift(-1).over(key), pl.col("start_ns").shift(-1).over(key)
+    is_next = pl.col("step").shift(-1).over(key) == pl.col("step") + 1
+    ends = (
+        pl.when(is_next).then(pl.col(name).shift(-1).over(key)).alias(end)
+        for name, end in (("start_ns", "end_ns"), ("launched_ns", "next_ns"))
+    )
     return (
         runs.filter(pl.col("step") >= 0)
         .group_by(*key, "step")
-        .agg(kernel_ns.alias("kernel_ns"), pl.col("start_ns").min())
+        .agg(kernel_ns.alias("kernel_ns"), pl.col("start_ns").min(), launch)
         .filter(certain | pl.col("kernel_ns").is_not_null())
         .with_columns(pl.col("kernel_ns").fill_null(pl.col("start_ns")).alias("start_ns"))
         .drop("kernel_ns")
         .join(owners, on=["rank", "device", "process"], how="inner")
         .sort(*key, "step")
         .with_columns(pl.col("start_ns").cum_max().over(key))
-        .with_columns(pl.when(next_step == pl.col("step") + 1).then(next_start).alias("end_ns"))
+        .with_columns(ends)
     )
 
 

@@ -41,7 +41,7 @@ from timesink.measures.steps.launch_sequences import (
     step_candidates,
 )
 from timesink.measures.steps.loops import home_share
-from timesink.measures.steps.proof import StepOrigin, Work, are_parts, proven, work_times
+from timesink.measures.steps.proof import StepOrigin, Work, are_parts, hold_most, proven, work_times
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array, found_at
 from timesink.model.names import mapped, matches
@@ -196,25 +196,55 @@ def _named_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
 
 def _rounds(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
     """Rounds that may be steps, of each process: of the outermost loop of what its device runs, from the ranges on that
-    begin them, where some do. Where there is no such loop, of ranges that are rounds themselves."""
+    begin them, where some do. Where there is no such loop, of ranges that are rounds themselves; where nothing is as
+    regular, but an optimizer's step was recorded again and again, from one of them to the next. Rounds that hold less
+    than most of what the device ran are none."""
     rows = dict(by_process(_repeated(trace)))
     launched_by = {(one.rank, one.process): one for one in launch_sequences(trace, on_device)}
     for process in sorted(rows.keys() | launched_by.keys()):
-        launched, families = launched_by.get(process), rows.get(process)
-        if launched is not None and (decoding := decode_rounds(launched.ops, launched.kinds)) is not None:
-            yield from _kernel_marks(trace, launched, decoding, on_device, StepOrigin.FOUND, of_tokens=True)
-            continue
-        work = work_times(trace, process, launched)
-        positions, origin = None, None
-        if launched is not None and (positions := round_starts(launched, None, work.get(Work.OPTIMIZER))) is not None:
-            if (known := _proven(trace, launched, launched.time_ns[positions], work)) is None:
-                continue
-            positions, origin = positions[known[0]], known[1]
-        marks = None if families is None else _range_marks(trace, families, process, launched, positions, work)
-        if marks is not None:
-            yield marks
-        elif launched is not None and positions is not None and origin is not None:
-            yield from _kernel_marks(trace, launched, positions, on_device, origin)
+        launched = launched_by.get(process)
+        for marks in _candidates(trace, process, launched, rows.get(process), on_device):
+            if launched is None or hold_most(launched, marks.frame["host_start_ns"].to_numpy()):
+                yield marks
+                break
+
+
+def _candidates(
+    trace: Trace,
+    process: tuple[int, int],
+    launched: LaunchSequence | None,
+    families: pl.DataFrame | None,
+    on_device: bool,
+) -> Iterator[_ProcessMarks]:
+    """What may mark the steps of a process without marks, the likeliest first."""
+    if launched is not None and (decoding := decode_rounds(launched.ops, launched.kinds)) is not None:
+        yield from _kernel_marks(trace, launched, decoding, on_device, StepOrigin.FOUND, of_tokens=True)
+        return
+    work = work_times(trace, process, launched)
+    loop = None if launched is None else round_starts(launched, None, work.get(Work.OPTIMIZER))
+    if launched is not None and loop is not None:
+        if (known := _proven(trace, launched, launched.time_ns[loop], work)) is not None:
+            positions = loop[known[0]]
+            if families is not None:
+                yield from _range_marks(trace, families, process, launched, positions, work)
+            yield from _kernel_marks(trace, launched, positions, on_device, known[1])
+    elif families is not None:
+        yield from _range_marks(trace, families, process, launched, None, work)
+    if families is not None:
+        yield from _optimizer_marks(trace, families, process)
+
+
+def _optimizer_marks(trace: Trace, rows: pl.DataFrame, process: tuple[int, int]) -> Iterator[_ProcessMarks]:
+    """Steps from one optimizer's step to the next, however much their lengths differ: a program that updates its model
+    again and again has steps. Optimizers that take turns are one."""
+    calls = _launches(trace, process)
+    families = _families(rows.filter(matches(rows["name"], TORCH_OPTIMIZER_STEP)))
+    most = families.sort("count", "first", "stem", descending=[True, False, False]).head(1)
+    for family in most.iter_rows(named=True):
+        steps = _of_family(rows, family)
+        steps = steps.gather_every(_optimizers(steps["start_ns"], calls))
+        if steps.height >= assumed.REPEATS.whole:
+            yield _marks_of(steps, process, StepMarker.RANGE, StepOrigin.FOUND, family["stem"])
 
 
 def _proven(
@@ -234,7 +264,7 @@ def _range_marks(
     launched: LaunchSequence | None,
     positions: Int64Array | None,
     work: Mapping[Work, Int64Array],
-) -> _ProcessMarks | None:
+) -> Iterator[_ProcessMarks]:
     """Steps by the first ranges of which one begins each of the rounds at `positions`; without such rounds, by the
     first of those that come as often as the ranges that cover most time and in whose rounds the kernels are at home. Of
     a process that runs nothing on a device, by ranges that no library puts into its traces."""
@@ -257,8 +287,8 @@ def _range_marks(
                 is_own = bool(np.isin(positions, launched.next_to(begun_ns)).all())
             known = _proven(trace, launched, begun_ns, work) if is_own and steps.height > 1 else None
             if known is not None:
-                return _marks_of(steps[known[0]], process, StepMarker.RANGE, known[1], family["stem"])
-    return None
+                yield _marks_of(steps[known[0]], process, StepMarker.RANGE, known[1], family["stem"])
+                return
 
 
 def _repeated(trace: Trace) -> pl.DataFrame:

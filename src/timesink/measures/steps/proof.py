@@ -124,7 +124,6 @@ def are_parts(trace: Trace, launched: LaunchSequence, begun_ns: Int64Array) -> b
     return (
         starts.size < begun_ns.size
         or start_up(trace).is_most
-        or _hold_little(launched.ops, starts)
         or _take_turns(launched.ops["stream"].to_numpy(), starts)
         or _overlap(launched.ops, starts)
         or _ends_anew(launched, starts)
@@ -132,11 +131,16 @@ def are_parts(trace: Trace, launched: LaunchSequence, begun_ns: Int64Array) -> b
     )
 
 
-def _hold_little(ops: pl.DataFrame, starts: Int64Array) -> bool:
-    """Whether what runs before the rounds is nearly all of the device's work: a few small kernels of a model may come
-    back within a step that itself does not."""
-    length_ns = (ops["end_ns"] - ops["start_ns"]).to_numpy()
-    return bool(length_ns[starts[0] :].sum() < assumed.STEPS_HOLD.value * length_ns.sum())
+def hold_most(launched: LaunchSequence, begun_ns: Int64Array) -> bool:
+    """Whether rounds hold most of what the device ran, some kernel among it: what holds less is a phase of the program,
+    such as the copies ahead of its work, and no step. The last round may be cut off, or go on to the recording's end:
+    it counts as no longer than the longest before."""
+    starts = launched.next_to(begun_ns)
+    if starts.size < 2 or not launched.ops["kind"][starts[0] : starts[-1]].is_in(["kernel", "graph"]).any():
+        return False
+    length_ns = (launched.ops["end_ns"] - launched.ops["start_ns"]).to_numpy()
+    *whole, last = np.add.reduceat(length_ns, starts).tolist()
+    return bool(sum(whole) + min(last, max(whole)) >= assumed.STEPS_HOLD.value * length_ns.sum())
 
 
 def _take_turns(streams: Int64Array, starts: Int64Array) -> bool:

@@ -156,7 +156,8 @@ def said_of_start(start: StartUp) -> str:
     if start.count == 1:
         return f"{start.longest} keeps the GPU waiting for {time_text(start.idle_ns)}"
     longest = f"the longest {start.longest} at {time_text(start.longest_ns)}"
-    return f"{start.count} runtime calls, {longest}, take {time_text(start.idle_ns)} while the GPU waits"
+    what = "first runs of operators and their runtime calls" if start.of_runs else f"{start.count} runtime calls"
+    return f"{what}, {longest}, take {time_text(start.idle_ns)} while the GPU waits"
 
 
 class _Loss(NamedTuple):

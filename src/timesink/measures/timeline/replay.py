@@ -150,11 +150,10 @@ def step_without_profiler_ns(trace: Trace, rank: int) -> float:
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:
-    """Host windows of the kept steps of each rank."""
-    kept = steps(trace).kept.sort("rank", "host_start_ns", "host_end_ns")
+    """Host windows of the kept steps of each rank: those of `Steps.host`."""
     return {
-        int(rank): StepWindows.alike(rows["host_start_ns"].to_numpy(), rows["host_end_ns"].to_numpy())
-        for (rank,), rows in kept.group_by("rank", maintain_order=True)
+        int(rank): StepWindows.alike(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+        for (rank,), rows in steps(trace).host.group_by("rank", maintain_order=True)
     }
 
 

@@ -33,6 +33,7 @@ from timesink.model.window import Window, touching
 from timesink.readers.kineto import collectives, events
 from timesink.readers.kineto import decoded as source
 from timesink.readers.kineto.decoded import DecodedTrace, Stretches
+from timesink.readers.kineto.joins import join_launches
 from timesink.records import Record, State
 from timesink.units import NS_PER_US, time_text
 from timesink.untrusted.budget import ReadLimits
@@ -170,6 +171,12 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(canonical.PROFILER_OVERHEAD, events.plain(decoded, canonical.PROFILER_OVERHEAD))
     draft.add(canonical.MEMORY_EVENTS, events.memory_events(decoded))
     draft.add(canonical.DEVICE_OPS, events.device_ops(decoded, process))
+    if calls is not None and canonical.DEVICE_OPS in draft.tables and whole is None:
+        calls, draft.tables[canonical.DEVICE_OPS], told = join_launches(
+            decoded, calls, draft.tables[canonical.DEVICE_OPS]
+        )
+        draft.tables[canonical.API_CALLS] = calls
+        draft.notes += told
     draft.add(canonical.GRAPH_NODES, events.graph_nodes(decoded, calls))
     draft.add(canonical.DEVICES, events.devices(decoded, _worked(draft)))
     syncs, waits, disowned = events.syncs(decoded, process, calls)

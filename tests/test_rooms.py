@@ -53,3 +53,40 @@ def test_at_the_root_are_rooms_and_what_every_room_uses() -> None:
     loose = {path.name for path in PACKAGE.glob("*.py")}
     own = {"errors.py", "pytest_plugin.py", "records.py", "startup.py", "units.py"}
     assert loose == {"__init__.py", "__main__.py", *own}
+
+
+def private_names(name: str, path: Path) -> Iterator[str]:
+    """What a file takes from another room though an underscore says that it is that room's own."""
+    room = name.split(".")[1] if name.count(".") else ""
+    foreign: dict[str, str] = {}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("timesink."):
+            parts = [*str(node.module).split(".")[1:], ""]
+            if parts[0] not in (room, "_native"):
+                yield from (f"{node.module}.{one.name}" for one in node.names if _is_private(*parts[:-1], one.name))
+                foreign |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    for node in ast.walk(tree):
+        of = (
+            foreign.get(node.value.id) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else None
+        )
+        if of in FILES and _is_private(node.attr):
+            yield f"{of}.{node.attr}"
+
+
+def _is_private(*names: str) -> bool:
+    return any(name.startswith("_") and not name.startswith("__") for name in names)
+
+
+def test_no_room_takes_what_is_private_in_another() -> None:
+    found = {name: taken for name, path in FILES.items() if (taken := sorted(private_names(name, path)))}
+    assert found == {}
+
+
+def test_a_private_name_of_another_room_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "views.py"
+    path.write_text(
+        "from timesink.measures import steps\nfrom timesink.rules._x import y\nsteps._z()\n", encoding="utf-8"
+    )
+    assert sorted(private_names("timesink.views.page", path)) == ["timesink.measures.steps._z", "timesink.rules._x.y"]
+    assert sorted(private_names("timesink.rules.page", path)) == ["timesink.measures.steps._z"]

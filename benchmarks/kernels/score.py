@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from timesink.measures.counters.bounds import fused_bound
+from timesink.measures.counters.causes import FUSE, is_tiny
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.rules.ncu._family import FUSE, explain_limiter, is_tiny
+from timesink.rules.ncu.causes import ADVICE, said_of
 
 HERE = Path(__file__).resolve().parent
 WANTED_RATIO = 0.9
@@ -61,10 +62,10 @@ def _score(entry: dict[str, Any], limits: KernelLimits, times: dict[str, float])
     """A kernel too small to profile alone is told as one of occupancy, whatever it waits for; its bound is that of the
     whole chain of launches, which the manifest counts."""
     gain = times["fault_us"] / times["fix_us"]
-    found, bound, advice = limits.limiter, limits.bounds[limits.limiter], explain_limiter(limits).advice
+    found, bound, advice = limits.limiter, limits.bounds[limits.limiter], said_of(limits)[1]
     if is_tiny(limits):
         found, bound = Cause.OCCUPANCY, fused_bound(entry["launches"] * (limits.kernel.duration_ns or 0.0))
-        advice = FUSE
+        advice = ADVICE[FUSE]
     is_said = entry.get("advice", "").casefold() in advice.casefold()
     return Score(entry["pair"], entry["limiter"], found.value, gain, bound, is_said)
 

@@ -17,13 +17,14 @@ from timesink.errors import UsageError
 from timesink.export import holdings
 from timesink.knowledge.metric_names import normalised
 from timesink.measures.counters import KernelCounters, Resource
+from timesink.measures.counters.causes import limiter_name, limiter_words
+from timesink.measures.counters.checks import CHECKS, check_limits, checks_of
 from timesink.measures.counters.machine_roofs import LeastBytes
-from timesink.measures.counters.sheet import FIGURES, Value, kernel_sheets
+from timesink.measures.counters.sheet import FIGURES, VERDICT, Value, kernel_sheets, verdict_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.readers.ncu.csv_pages import metric_of, number, page_rows
-from timesink.rules.ncu._family import bottleneck_of
-from timesink.rules.ncu._sheet import CHECKS, VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
+from timesink.views.kernel_path import decision_path
 from timesink.views.kernel_sheet import printed, sheets_page
 
 DETAILS = [(report, page) for report, pages in PAGES.items() for page in pages if "details" in page.name]
@@ -91,7 +92,7 @@ def test_no_check_contradicts_the_verdict(path: Path, reading: Reading) -> None:
     for sheet in kernel_sheets(reading(path)):
         if sheet.limits is None:
             continue
-        word = limiter_words(bottleneck_of(sheet.limits).value)
+        word = limiter_words(limiter_name(sheet.limits))
         to_roof = verdict_of(sheet.limits)["roof_speedup"]
         if sheet.limits.limiter in (Cause.MEMORY, Cause.COMPUTE) and sheet.limits.top.resource is Resource.ALU:
             assert isinstance(to_roof, float)

@@ -27,13 +27,12 @@ from timesink.measures.counters import KernelCounters, Resource, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of, why_unexplained
 from timesink.measures.counters.page_bounds import told_in
 from timesink.measures.counters.roofline import roofline_of
-from timesink.measures.counters.sheet import kernel_sheets
+from timesink.measures.counters.sheet import kernel_sheets, verdict_of
 from timesink.measures.counters.waste import Cause, requests_per_cycle, waste_of
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ncu.csv_pages import _labels
 from timesink.records import replace
-from timesink.rules.ncu._sheet import verdict_of
 from timesink.views.kernels import kernel_entries
 
 STYLES = {

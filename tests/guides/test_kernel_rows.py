@@ -17,7 +17,7 @@ from timesink.measures.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
-from timesink.rules.ncu._family import explain_limiter
+from timesink.rules.ncu.causes import said_of
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
 
@@ -34,7 +34,7 @@ def test_a_product_below_its_peak_is_told_of_its_tiles_or_of_its_operands(launch
     found = [one for one in launches if one.limiter is Cause.COMPUTE and one.top.resource is Resource.TENSOR]
     assert found
     for one in found:
-        assert any(word in explain_limiter(one).advice for word in words), one.kernel.name
+        assert any(word in said_of(one)[1] for word in words), one.kernel.name
 
 
 def test_no_kernel_is_called_uncoalesced_whose_sectors_are_needed(launches: list[KernelLimits]) -> None:
@@ -69,7 +69,7 @@ def test_copies_that_are_waited_for_lead_to_stages_and_are_priced(launches: list
     found = [one for one in launches if one.kernel.function.removesuffix("_fault") in STAGED]
     assert len(found) == len(STAGED)
     for one in found:
-        assert "stages" in explain_limiter(one).advice, one.kernel.name
+        assert "stages" in said_of(one)[1], one.kernel.name
         assert one.bound is not None and one.bound > 1.3
 
 

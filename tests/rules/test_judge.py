@@ -14,8 +14,9 @@ from timesink.diagnosis.registry import all_rules, find, former_name_note, forme
 from timesink.diagnosis.rule import Rule, page_paths, summary_of
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Found
 from timesink.knowledge.assumptions import fill_figures, fixes
+from timesink.measures.counters import causes as measured
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu import _family, causes
+from timesink.rules.ncu import causes
 
 
 def test_evidence_and_page_say_the_figure_that_a_run_assumes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,5 +107,10 @@ def test_a_summary_is_the_first_line_as_a_phrase() -> None:
 
 
 def test_every_cause_of_a_kernels_time_has_one_rule_that_speaks_for_it() -> None:
-    assert len(causes.RULES) == len(Cause)
-    assert set(_family._OWNED) == set(Cause)
+    assert {rule.name.replace("-", "_") for rule in causes.RULES} == set(Cause)
+
+
+def test_what_a_rule_compares_with_by_default_is_what_the_measure_does() -> None:
+    declared = {rule.name: {name: limit.default for name, limit in rule.limits.items()} for rule in causes.RULES}
+    assert declared["occupancy"]["alone_us"] == declared["latency-bound-kernel"]["alone_us"] == measured.ALONE_US
+    assert declared["compute-bound-kernel"]["fp64_ratio"] == measured.SLOW_FP64

@@ -38,7 +38,7 @@ from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import known
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.records import Record, replace
+from timesink.records import Record, field, replace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 from timesink.whatif import Case, Change
 from timesink.whatif.changes.kernels import ShortenKernels
@@ -53,8 +53,9 @@ class Row(Record, eq=False):
     `also`. `where` may be found when it is asked for; without it, it is the place of most of the time that the kernels
     lose. Texts of the rule's `variant` are figures too, and are said in place of the rule's of that name. A limit is
     asked of rows that have its figure; of one whose `verdict` is there none is asked: it is a finding, or it is not.
-    `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
-    the first fact's table are the longest of the kernels by default.
+    `compared` are the row's own limits in place of the rule's, `advice` a text in place of the rule's, or the variant
+    whose it is. `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
+    the first fact's table are the longest of the kernels by default; `others_rows` are those of the other facts.
     """
 
     device: Device
@@ -71,6 +72,9 @@ class Row(Record, eq=False):
     bottleneck: Bottleneck | None = None
     variant: str = ""
     verdict: bool | None = None
+    compared: Mapping[str, float] = field(default_factory=dict)
+    advice: str = ""
+    others_rows: tuple[int, ...] = ()
 
 
 Rows = Iterable[Row] | Clear | NotApplicable | Undecided
@@ -150,7 +154,7 @@ class DeclaredRule(Record, eq=False):
             bottleneck=row.bottleneck or Bottleneck(said["bottleneck"]),
             where=where,
             evidence=(*[self._evidence(trace, limits, row, figures, fact) for fact in facts], *more),
-            advice=fill_template(said["advice"], figures),
+            advice=said_advice(self.texts, row.variant, row.advice, figures),
             verify=fill_template(said["verify"], figures),
             claim=row.claim or _claim(trace, row),
             change=row.change,
@@ -159,14 +163,23 @@ class DeclaredRule(Record, eq=False):
         )
 
     def _evidence(self, trace: Trace, limits: Limits, row: Row, figures: Mapping[str, Any], fact: Fact) -> Evidence:
-        limit = Quantity(limits[fact.figure], fact.unit) if fact.figure in self.texts.limits else None
+        compared = row.compared.get(fact.figure)
+        if compared is None and fact.figure in self.texts.limits:
+            compared = limits[fact.figure]
+        limit = None if compared is None else Quantity(compared, fact.unit)
         rows = row.rows or ()
         if fact is not self.texts.facts[0]:
-            rows = ()
+            rows = row.others_rows
         elif row.rows is None and row.kernels is not None:
             rows = row.kernels.longest(trace)
         label, how = fill_template(fact.label, figures), fill_template(fact.how, figures)
         return Evidence(label, Quantity(figures[fact.figure], fact.unit), how, limit, fact.table, rows)
+
+
+def said_advice(texts: Texts, variant: str, advice: str, figures: Mapping[str, Any]) -> str:
+    """The advice of a row: its own, else that of its variant, else the rule's. `advice` may name another variant."""
+    of_variant = texts.variants.get(advice, {} if advice else texts.variants.get(variant, {}))
+    return fill_template(of_variant.get("advice") or advice or texts.said["advice"], {**figures, **of_variant})
 
 
 def _claim(trace: Trace, row: Row) -> Claim:

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from timesink.errors import UsageError, unknown
+from timesink.measures.counters.sheet import SHEETS_DOC, sheet_frame
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels import kernels
 from timesink.measures.steps import steps
@@ -19,7 +20,6 @@ from timesink.model.schema import Table
 from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
 from timesink.untrusted import defuse_lines, scrub, starts_formula
 
 

@@ -28,7 +28,7 @@ from timesink.measures.timeline import device_timeline
 from timesink.memory_plan import Model
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.rules.ncu._family import explain_limiter
+from timesink.rules.ncu.causes import actions
 from timesink.units import share_text, time_text
 from timesink.views import Cell, Page, Sheet, first_rows, listed
 
@@ -195,7 +195,12 @@ def counters_page(trace: Trace, top: int) -> Page:
     total_ns = sum(kernel.duration_ns or 0.0 for kernel in kernel_counters(trace))
     found = [limits for limits in kernel_limits(trace) if limits is not None and limits.roofline is not None]
     found.sort(key=lambda limits: (-(limits.kernel.duration_ns or 0.0), limits.kernel.profile))
-    rows = [_profiled(limits, limits.roofline, total_ns) for limits in found if limits.roofline is not None]
+    do = actions((limits.kernel, limits) for limits in found)
+    rows = [
+        (*_profiled(limits, limits.roofline, total_ns), action)
+        for limits, action in zip(found, do, strict=True)
+        if limits.roofline is not None
+    ]
     sheet = first_rows(listed("classify.operators@profiled", rows), top)
     left = len(kernel_counters(trace)) - len(found)
     notes = (f"{left} launches are left out: their counters failed or tell no unit",) if left else ()
@@ -214,7 +219,6 @@ def _profiled(limits: KernelLimits, line: KernelRoofline, total_ns: float) -> tu
         *(limits.kernel.profile, limits.kernel.name, line.flops, moved),
         *_rates(line.flops, moved, bound.limiter, bound.bound_ns),
         *(_tera(line.flops, time_ns), bound.bound_ns, time_ns, bound.bound_ns / time_ns, time_ns / total_ns),
-        explain_limiter(limits).advice,
     )
 
 

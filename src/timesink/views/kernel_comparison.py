@@ -9,10 +9,9 @@ from typing import Any, Self
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters import KernelCounters
 from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
-from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
+from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets, verdict_of
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
-from timesink.rules.ncu._sheet import verdict_of
 from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
 from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of

@@ -11,13 +11,15 @@ from typing import Any
 
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters.causes import limiter_words
+from timesink.measures.counters.checks import check_limits, checks_of
 from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.counters.machine_roofs import LeastBytes, least_bytes
-from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
+from timesink.measures.counters.sheet import FIGURES, VERDICT, Figure, KernelSheet, Value, kernel_sheets, verdict_of
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import explain_limiter
-from timesink.rules.ncu._sheet import VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
+from timesink.rules.ncu.causes import actions
 from timesink.views import Cell, Field, Page, Sheet, declare, sheet_of
+from timesink.views.kernel_path import decision_path
 from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -89,7 +91,8 @@ def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], leas
     """The sheets one after the other; the title is the verdict of the first."""
     allowed, one = check_limits(limits), len(sheets) == 1
     titles = ["the way to it" if one else verdict_sentence(sheet) for sheet in sheets]
-    tables = (_tables(sheet, allowed, title, least) for sheet, title in zip(sheets, titles, strict=True))
+    launches = zip(sheets, titles, _actions(sheets), strict=True)
+    tables = (_tables(sheet, allowed, title, action, least) for sheet, title, action in launches)
     title = verdict_sentence(sheets[0]) if one else f"{len(sheets)} profiled kernels"
     notes = dict.fromkeys(chain.from_iterable(map(_notes, sheets)))
     return Page(title, tuple(chain.from_iterable(tables)), tuple(notes))
@@ -108,9 +111,13 @@ def verdict_sentence(sheet: KernelSheet) -> str:
     return f"{start}{roof}{distance}{bound}"
 
 
-def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, least: Least) -> Iterator[Sheet]:
+def _actions(sheets: Sequence[KernelSheet]) -> tuple[str, ...]:
+    return actions((sheet.kernel, sheet.limits) for sheet in sheets)
+
+
+def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, action: str, least: Least) -> Iterator[Sheet]:
     number = sheet.kernel.profile
-    advice = f"To do: {explain_limiter(sheet.limits).advice}" if sheet.limits else ""
+    advice = f"To do: {action}" if sheet.limits else ""
     steps = enumerate(decision_path(sheet, least.get(_key(sheet))), 1)
     yield sheet_of(f"path_{number}", title, steps, "step, finding: what was found [text]", advice)
     if sheet.limits is not None:
@@ -137,9 +144,9 @@ def _figures(group: str, number: int, figures: Sequence[Figure], sheet: KernelSh
 def _checks(sheet: KernelSheet, limits: Mapping[str, float]) -> Sheet:
     rows = []
     for one in checks_of(sheet, limits):
-        limit, unit = one.check.limit, one.check.limit.unit
+        unit = one.check.unit
         allowed = f"{'over' if one.check.above else 'under'} {printed(one.limit, unit)}"
-        rows.append((one.check.name, printed(one.value, unit), allowed, one.says or "no", limit.source))
+        rows.append((one.check.name, printed(one.value, unit), allowed, one.says or "no", one.check.source))
     columns = "check [name], value [text], limit [text], says [text], source [text]"
     note = "limits of the field (--limit NAME=VALUE): what they say is not a verdict"
     return sheet_of(f"checks_{sheet.kernel.profile}", "checks", rows, columns, note)
@@ -161,7 +168,7 @@ def sheet_entries(
     allowed = check_limits(limits)
     return [
         {
-            **kernel_entry(sheet.kernel, sheet.limits),
+            **kernel_entry(sheet.kernel, sheet.limits, action),
             "path": list(decision_path(sheet, least.get(_key(sheet)))),
             "causes": {cause.value: share for cause, share in sheet.limits.shares.items()} if sheet.limits else {},
             "checks": [
@@ -170,7 +177,7 @@ def sheet_entries(
             ],
             "figures": dict(sheet.figures),
         }
-        for sheet in sheets
+        for sheet, action in zip(sheets, _actions(sheets), strict=True)
     ]
 
 

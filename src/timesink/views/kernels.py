@@ -22,12 +22,13 @@ from timesink.measures.counters import (
     Stalls,
     kernel_counters,
 )
+from timesink.measures.counters.causes import limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.records import Record, replace
-from timesink.rules.ncu._family import bottleneck_of, explain_limiter
+from timesink.rules.ncu.causes import actions
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
 from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
@@ -40,7 +41,8 @@ _LIMITER = Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS)
 def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     """Every launch with its limiter, in report order or that of `order`, then what to do about each kind of limiter."""
     kernels, limits = kernel_counters(trace), kernel_limits(trace)
-    rows = [_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True)]
+    do = actions(zip(kernels, limits, strict=True))
+    rows = [_row(*launch) for launch in zip(kernels, limits, do, strict=True)]
     if order is not None:
         rows.sort(key=lambda row: order.index(int(str(row[0]))))
     columns = declare(
@@ -53,7 +55,7 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
         "x to roof: speedup at the nearest roof, with the same bytes and operations; x without limiter: most speedup "
         "if the limiter were gone, up to the next unit's ceiling"
     )
-    limited = [limit for limit in limits if limit is not None]
+    limited = [(limit, action) for limit, action in zip(limits, do, strict=True) if limit is not None]
     advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, action: do [text]")
     sheets = (
         sheet_of("kernels", "kernels", rows, columns, note),
@@ -62,8 +64,8 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     return Page(_headline(kernels, limits), sheets, tuple(_notes(trace, kernels, limits)))
 
 
-def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...]:
-    known = kernel_entry(kernel, limits)
+def _row(kernel: KernelCounters, limits: KernelLimits | None, action: str) -> tuple[Cell, ...]:
+    known = kernel_entry(kernel, limits, action)
     speedups = (factor and round(factor, 2) for factor in (known["roof_speedup"], known["bound_speedup"]))
     limiter = known["limiter"] or "undecided"
     return (
@@ -91,14 +93,14 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
     roof = f"at {share_text(limit.roof[1])} of its {limit.roof[0]} roof"
-    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}, {roof}"
+    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[limiter_name(limit)]}, {roof}"
 
 
-def _actions(limited: Sequence[KernelLimits]) -> Iterator[tuple[Cell, ...]]:
+def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell, ...]]:
     """Each advice once, with the number of launches it is for, by their total time."""
     times_ns: dict[tuple[str, str], list[float]] = {}
-    for limits in limited:
-        key = bottleneck_of(limits).value, explain_limiter(limits).advice
+    for limits, action in limited:
+        key = limiter_name(limits), action
         times_ns.setdefault(key, []).append(limits.kernel.duration_ns or 0)
     for (limiter, advice), group in sorted(times_ns.items(), key=lambda item: (-sum(item[1]), item[0])):
         yield limiter, len(group), advice
@@ -152,24 +154,25 @@ def _clocks(limits: Sequence[KernelLimits | None]) -> Iterator[str]:
 
 def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
     """One entry per launch, in report order. A launch whose counters failed has no limiter: null, not "none"."""
-    return list(map(kernel_entry, kernel_counters(trace), kernel_limits(trace)))
+    kernels, limits = kernel_counters(trace), kernel_limits(trace)
+    return list(map(kernel_entry, kernels, limits, actions(zip(kernels, limits, strict=True))))
 
 
-def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
+def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None, action: str) -> dict[str, Any]:
     """A launch with its limiter, roof, bound and what to do, as JSON shows it."""
     roof, share = limits.roof if limits is not None else (None, None)
     return {
         "kernel": kernel.name,
         "id": kernel.profile,
         "time_us": None if kernel.duration_ns is None else kernel.duration_ns / 1e3,
-        "limiter": None if limits is None else bottleneck_of(limits).value,
+        "limiter": None if limits is None else limiter_name(limits),
         "limiter_share": limits and limits.shares[limits.limiter],
         "limiter_share_at_most": limits and limits.most_share(limits.limiter),
         "roof": roof,
         "roof_share": share,
         "roof_speedup": limits and limits.roof_speedup,
         "bound_speedup": limits and limits.bound,
-        "action": f"Undecided: {why_unexplained(kernel)}." if limits is None else explain_limiter(limits).advice,
+        "action": action,
     }
 
 

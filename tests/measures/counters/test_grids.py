@@ -6,11 +6,12 @@ import pytest
 from benchmarks.kernels.score import faults_in, unpacked
 from tests.measures.counters.kernel_counter_strategies import kernel
 
+from timesink.measures.counters.causes import gain_ns
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.records import replace
-from timesink.rules.ncu._family import explain_limiter, gain_ns
+from timesink.rules.ncu.causes import said_of
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "kernels"
 
@@ -33,9 +34,9 @@ def launches() -> dict[str, KernelLimits]:
 
 @pytest.mark.parametrize(("name", "words"), [pair for names in PLANTED.values() for pair in names.items()])
 def test_the_advice_is_for_what_was_planted(name: str, words: str, launches: dict[str, KernelLimits]) -> None:
-    said = explain_limiter(launches[name])
+    said = said_of(launches[name])
     assert launches[name].limiter is Cause.OCCUPANCY
-    assert words in f"{said.because} {said.advice}"
+    assert words in " ".join(said)
 
 
 @pytest.mark.parametrize("name", ["last_wave", "second_wave", "wave_and_a_bit"])
@@ -62,9 +63,9 @@ def test_what_any_launch_leaves_empty_is_no_word_on_its_blocks(path: str, functi
         launches = [one for one in kernel_limits(read(report, cache=False)) if one and one.kernel.function == function]
     assert launches
     for one in launches:
-        said = explain_limiter(one)
-        assert one.limiter is not Cause.OCCUPANCY or "unequal" not in f"{said.because} {said.advice}"
-        assert "last wave" not in f"{said.because} {said.advice}"
+        said = said_of(one)
+        assert one.limiter is not Cause.OCCUPANCY or "unequal" not in " ".join(said)
+        assert "last wave" not in " ".join(said)
 
 
 @pytest.mark.parametrize(
@@ -92,5 +93,5 @@ def test_a_short_launch_is_not_told_of_blocks_that_fill_the_gpu(
     }  # fmt: skip
     one = limits_of(replace(kernel(values, duration_ns=1e3 * us), grid=(blocks, 1, 1), block=(128, 1, 1)))
     assert one is not None
-    said = explain_limiter(replace(one, shares={**one.shares, Cause.OCCUPANCY: idle, Cause.LATENCY: 0.0}))
-    assert words in f"{said.because} {said.advice}"
+    said = said_of(replace(one, shares={**one.shares, Cause.OCCUPANCY: idle, Cause.LATENCY: 0.0}))
+    assert words in " ".join(said)

@@ -13,11 +13,12 @@ from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.assumptions import machines
 from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of, stalls_of
+from timesink.measures.counters.causes import awaited_operands, is_tiny
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
 from timesink.records import replace
-from timesink.rules.ncu._family import explain_limiter, is_tiny, operands_advice
+from timesink.rules.ncu.causes import said_of
 from timesink.units import NS_PER_US
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def test_a_block_without_whole_warps_could_do_its_work_with_fewer(block: tuple[i
     found = limits_of(replace(kernel(values), block=block))
     assert found is not None
     assert found.bounds[Cause.OCCUPANCY] == pytest.approx(bound, rel=0.01)
-    assert ("whole warps" in explain_limiter(found).advice) is (block[0] * block[1] % 32 != 0)
+    assert ("whole warps" in said_of(found)[1]) is (block[0] * block[1] % 32 != 0)
 
 
 ALU, FP64, XU = "sm__pipe_alu_cycles_active", "sm__pipe_fp64_cycles_active", "sm__inst_executed_pipe_xu"
@@ -84,10 +85,10 @@ def test_of_two_pipes_that_are_about_as_busy_both_are_named(
     busy: dict[str, float], lanes: int, said: str, advice: str
 ) -> None:
     """A fix of one alone gains what the other leaves; where fp64 is slow, its work brings the other's along."""
-    found = explain_limiter(explained({**busy, LANES_OF_FP64: lanes, LANES_OF_FP32: 128}))
-    assert said in found.because
-    assert ("beside" in found.because) is ("beside" in said)
-    assert advice in found.advice
+    where, do = said_of(explained({**busy, LANES_OF_FP64: lanes, LANES_OF_FP32: 128}))
+    assert said in where
+    assert ("beside" in where) is ("beside" in said)
+    assert advice in do
 
 
 @given(kernels())
@@ -199,7 +200,7 @@ def test_loads_that_wait_longer_than_in_an_idle_memory_queue_for_it() -> None:
     assert queued.limiter is Cause.MEMORY
     assert queued.shares[Cause.MEMORY] == pytest.approx(0.3 + 0.7 * 0.5)
     assert not queued.is_half_busy
-    assert "queue" in explain_limiter(queued).because
+    assert "queue" in said_of(queued)[0]
     assert waiting_loads(400).limiter is Cause.LATENCY
     assert waiting_loads(406).limiter is Cause.MEMORY
 
@@ -531,8 +532,8 @@ def test_a_product_is_told_what_its_tensor_cores_wait_for(reason: str, word: str
     }  # fmt: skip
     limits = limits_of(kernel(values, name="sm90_xmma_gemm_bf16bf16_bf16f32_f32"))
     assert limits is not None
-    assert (operands_advice(limits) is None) == (reason == "wait")
-    assert word in explain_limiter(limits).advice
+    assert (awaited_operands(limits) is None) == (reason == "wait")
+    assert word in said_of(limits)[1]
 
 
 @pytest.mark.parametrize(

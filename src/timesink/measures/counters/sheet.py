@@ -8,8 +8,11 @@ hold is None, never zero.
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 
+import polars as pl
+
 from timesink.knowledge import gpus, table_rows
 from timesink.measures.counters import KernelCounters, Occupancy, Stalls, kernel_counters, occupancy_of, stalls_of
+from timesink.measures.counters.causes import limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
@@ -179,3 +182,39 @@ def _sheet(kernel: KernelCounters, limits: KernelLimits | None) -> KernelSheet:
     roofline = limits.roofline if limits else roofline_of(kernel)
     facts = LaunchFacts(kernel, roofline, occupancy_of(kernel), stalls_of(kernel), access_of(kernel))
     return KernelSheet(kernel, limits, {figure.key: figure.value(facts) for figure in FIGURES})
+
+
+SHEETS_DOC = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
+VERDICT = ("limiter", "limiter_pct", "limiter_most_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
+"""Keys of `verdict_of`, the columns before a sheet's figures."""
+
+
+def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
+    """Limiter, its percentage of the time, surely and at most, the nearest roof, the percentage of it, how many times
+    as fast the kernel is there, and at most without the limiter. Every value None where nothing is known."""
+    if limits is None:
+        return dict.fromkeys(VERDICT)
+    return {
+        "limiter": limiter_name(limits),
+        "limiter_pct": 100 * limits.shares[limits.limiter],
+        "limiter_most_pct": 100 * limits.most_share(limits.limiter),
+        "roof": limits.roof[0],
+        "roof_pct": 100 * limits.roof[1],
+        "roof_speedup": limits.roof_speedup,
+        "bound_speedup": limits.bound,
+    }
+
+
+def sheet_frame(trace: Trace) -> pl.DataFrame:
+    """One row per launch: rank, profile, kernel, its verdict, its figures; what is not recorded is null."""
+    texts = {"limiter", "roof", *(figure.key for figure in FIGURES if figure.is_text)}
+    keys = (*VERDICT, *(figure.key for figure in FIGURES))
+    schema = {"rank": pl.Int32(), "profile": pl.Int32(), "kernel": pl.String()}
+    types = {**schema, **{key: pl.String() if key in texts else pl.Float64() for key in keys}}
+    rows = [
+        {"rank": sheet.kernel.rank, "profile": sheet.kernel.profile, "kernel": sheet.kernel.name}
+        | verdict_of(sheet.limits)
+        | dict(sheet.figures)
+        for sheet in kernel_sheets(trace)
+    ]
+    return pl.DataFrame(rows, schema=types)

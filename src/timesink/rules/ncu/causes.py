@@ -1,197 +1,291 @@
 """The rules on single kernels, one for each cause of a kernel's time.
 
-Each function gives the figures that its cause has of one launch: those that its rule's file shows as facts and names in
-texts, the `variant` of these, `more` counters, and `advice` in place of the rule's.
+A kernel's time is divided among causes (`measures.counters.limiter`). Each rule owns the cause that is called as it is,
+and speaks where that limits the kernel, or where its share of the time passes the rule's limit. The shares of a kernel
+add up to its time, so findings about one kernel add up too. Kernels too small to profile alone are one finding.
 """
 
-from math import inf
+from collections.abc import Iterable, Mapping
+from functools import partial
+from math import isfinite
 from typing import Any, Final
 
-from timesink.diagnosis.rule import rule_texts
-from timesink.diagnosis.verdicts import Bottleneck
-from timesink.diagnosis.words import number
-from timesink.knowledge.assumptions import machines
-from timesink.knowledge.gpus import HOPPER, plain_per_double
-from timesink.measures.counters import ARITHMETIC, Leaf, Resource
-from timesink.measures.counters.bounds import is_fp32_product
-from timesink.measures.counters.limiter import KernelLimits
-from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import FUSE, Counter, cause_rule, is_tiny, operands_advice
-from timesink.units import NS_PER_US, share_text
-
-Figures = dict[str, Any]
-
-
-def _uncoalesced(limits: KernelLimits) -> Figures:
-    access = limits.waste.access
-    if access.excess_ratio is not None and access.sectors is not None:
-        return {"excess": access.excess_ratio, "sectors": access.sectors}
-    return {"passes": access.wavefronts_per_request}
-
-
-def _bank_conflicts(limits: KernelLimits) -> Figures:
-    access = limits.waste.access
-    actual, ideal = access.shared_wavefronts or 0.0, access.ideal_shared_wavefronts or 0.0
-    return {"passes": actual / ideal if ideal else 0.0, "actual": actual, "ideal": ideal}
-
-
-def _register_spills(limits: KernelLimits) -> Figures:
-    registers = limits.kernel.get("launch__registers_per_thread")
-    return {"local": limits.waste.local_instructions, "registers": registers}
-
-
-def _divergence(limits: KernelLimits) -> Figures:
-    return {"lanes": limits.waste.active_lanes or 0.0}
-
-
-def _atomics(limits: KernelLimits) -> Figures:
-    return {"requests": limits.waste.atomic_requests, "shared": limits.waste.access.shared_atomic_share or None}
-
-
-def _without_blocks(limits: KernelLimits) -> str:
-    """Why SMs have no block, where that is the larger part of the cause: blocks of unequal length, a last wave as equal
-    blocks leave it, too few blocks, or that the launch begins and ends. Too few also where they leave most of the warp
-    slots empty that are."""
-    occupancy, blocks = limits.occupancy, limits.kernel.blocks
-    idle, sms = occupancy.sm_idle or 0.0, occupancy.sm_count or inf
-    waves = 1.0 if occupancy.waves is None else occupancy.waves
-    of_equal = (occupancy.tail or 0.0) if waves > 1 else max(0.0, 1 - blocks / sms)
-    is_larger, is_more = idle >= limits.shares[Cause.OCCUPANCY] / 2, idle > 2 * of_equal
-    rest_us = (idle - of_equal) * (limits.kernel.duration_ns or 0.0) / NS_PER_US
-    if is_larger and is_more and rest_us > machines.UNFILLED_US.value:
-        return "uneven"
-    if is_larger and waves > 1 and not is_more:
-        return "tail"
-    is_few = 0 < idle <= 2 * of_equal or 1 - waves >= (1 - (occupancy.achieved or 0.0)) / 2
-    return "blocks" if waves < 1 and is_few else "ends" if is_larger and is_more else ""
-
-
-def _occupancy(limits: KernelLimits) -> Figures:
-    occupancy, kernel = limits.occupancy, limits.kernel
-    limited = " and ".join(occupancy.limited_by)
-    variant = "lanes" if limits.waste.filled_lanes < 1 else _without_blocks(limits)
-    return {
-        "blocks": kernel.blocks,
-        "achieved": occupancy.achieved,
-        "theoretical": occupancy.theoretical,
-        "limits": f"limited by {limited}" if limited else "not limited",
-        "sm_idle": occupancy.sm_idle,
-        "waves": occupancy.waves,
-        "at_once": kernel.blocks / occupancy.waves if occupancy.waves else None,
-        "limited": limited or "the number of running blocks",
-        "grid": number(kernel.blocks, "block"),
-        "sms": occupancy.sm_count or None,
-        "variant": variant,
-        "advice": FUSE if is_tiny(limits) else None if variant else operands_advice(limits),
-    }
-
-
-def _latency(limits: KernelLimits) -> Figures:
-    top = limits.stalls.top if limits.stalls is not None else None
-    reason, waiting = top or ("", None)
-    empty = limits.waste.of(Cause.LATENCY, limits.top.resource)
-    is_copied = limits.waste.copies_ahead and reason == "long_scoreboard"
-    return {
-        **_busy(limits),
-        "reason": reason,
-        "waiting": waiting,
-        "source": "samples" if limits.stalls is not None and limits.stalls.is_sampled else "counters",
-        "empty": empty or None,
-        "where": "at barriers or running along to them" if empty else "while no unit is full",
-        "variant": "copies" if is_copied else reason,
-        "advice": FUSE if is_tiny(limits) else operands_advice(limits),
-    }
-
-
-def _busy(limits: KernelLimits) -> Figures:
-    """How busy a kernel's busiest unit is."""
-    return {"busy": limits.top.busy, "unit": limits.top.name}
-
-
-def _memory(limits: KernelLimits) -> Figures:
-    resource, queue, roofline = limits.top.resource, limits.queued_loads, limits.roofline
-    more: list[Counter] = []
-    if roofline is not None and roofline.nearest is not None:
-        more = [
-            (f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak")
-            for roof in roofline.memory
-            if roof.bytes is not None
-        ]
-    if queue is not None:
-        how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
-        more.append(("wait for a load", queue.waited, "cycles", how))
-    roof, roof_share = (roofline.nearest if roofline is not None else None) or ("", None)
-    advice = "fp32_products" if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
-    return {
-        **_busy(limits),
-        "roof": roof,
-        "roof_share": roof_share,
-        "words": "memory, through its issue slots",
-        "operands": operands_advice(limits),
-        "variant": "queued" if queue is not None else resource.value,
-        "advice": None if queue is not None else "levels" if limits.has_levels_only else advice,
-        "more": more,
-    }
-
-
-def _compute(limits: KernelLimits, fp64_ratio: float) -> Figures:
-    """Where fp64 is slow, its format is the cause."""
-    pipe, beside, ratio, more = limits.top, _as_busy(limits), _fp32_per_fp64(limits), list[Counter]()
-    is_slow = ratio is not None and 1 / ratio < fp64_ratio
-    if is_slow and beside is not None and beside.resource is Resource.FP64:
-        pipe, beside = beside, pipe
-    resource, advice = pipe.resource, None
-    roofs = limits.roofline.compute if limits.roofline is not None else ()
-    for roof in roofs:
-        how = "of its additions, multiplications and fused operations"
-        more.append((f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock"))
-        more.append((f"{roof.precision} fused share", roof.fused_ratio, "ratio", how))
-    of_tensor = resource is Resource.TENSOR
-    of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
-    if of_tensor:
-        advice = operands_advice(limits)
-    elif beside is not None and not (is_slow and resource is Resource.FP64):
-        advice = "both"
-    return {
-        **_busy(limits),
-        "words": "instruction issue",
-        "ratio": ratio,
-        "variant": resource.value,
-        "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
-        "bottleneck": Bottleneck.PRECISION if resource is Resource.FP64 and is_slow else None,
-        "beside": beside and rule_texts("compute-bound-kernel").variants[beside.resource.value]["words"],
-        "beside_busy": beside and beside.busy,
-        "more": more,
-    }
-
-
-def _as_busy(limits: KernelLimits) -> Leaf | None:
-    """The busiest pipe of another kind that is about as busy as a kernel's busiest one: without the work of either
-    alone the kernel is hardly faster."""
-    if limits.top.resource not in ARITHMETIC:
-        return None
-    others = [leaf for leaf in limits.leaves if leaf.resource in ARITHMETIC - {limits.top.resource}]
-    return next((leaf for leaf in others if leaf.busy >= _AS_BUSY * limits.top.busy), None)
-
-
-_AS_BUSY: Final = 0.9  # of the busiest pipe: without that one alone the kernel is a ninth faster at most
-
-
-def _fp32_per_fp64(limits: KernelLimits) -> float | None:
-    """By the report's own peaks, else as the GPU is known; None where nothing tells."""
-    kernel = limits.kernel
-    lanes = [kernel.get(f"sm__sass_thread_inst_executed_op_{op}fma_pred_on.sum.peak_sustained") for op in ("f", "d")]
-    return lanes[0] / lanes[1] if lanes[0] and lanes[1] else plain_per_double(kernel.gpu, kernel.compute_capability)
-
-
-RULES: Final = (
-    cause_rule("uncoalesced", Cause.UNCOALESCED, _uncoalesced),
-    cause_rule("bank-conflicts", Cause.BANK_CONFLICTS, _bank_conflicts),
-    cause_rule("register-spills", Cause.REGISTER_SPILLS, _register_spills),
-    cause_rule("divergence", Cause.DIVERGENCE, _divergence),
-    cause_rule("atomics", Cause.ATOMICS, _atomics),
-    cause_rule("occupancy", Cause.OCCUPANCY, _occupancy),
-    cause_rule("latency-bound-kernel", Cause.LATENCY, _latency),
-    cause_rule("memory-bound-kernel", Cause.MEMORY, _memory),
-    cause_rule("compute-bound-kernel", Cause.COMPUTE, _compute),
+from timesink.diagnosis.judge import Row, Rows, declare, fill_template, said_advice
+from timesink.diagnosis.rule import Limits, Rule, rule_texts
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Quantity, Undecided, Where
+from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.bounds import fused_bound
+from timesink.measures.counters.causes import (
+    FEW_SMS,
+    FUSE,
+    NECESSARY,
+    OF_MEMORY,
+    OF_OTHERS,
+    OF_SHARED,
+    WAITING,
+    Figures,
+    LaunchGroup,
+    cause_name,
+    compared_with,
+    figures_of,
+    is_tiny,
+    launch_groups,
+    share_of,
 )
+from timesink.measures.counters.comparison import KernelMatch, kernel_matches
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
+from timesink.measures.counters.waste import Cause
+from timesink.model.trace import Trace
+from timesink.records import replace
+from timesink.units import NS_PER_MS, NS_PER_US, share_range_text, share_text, time_text, times_text
+
+_CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
+BEYOND_LEVELS: Final = "this page says how busy memory is, not whether its accesses waste it, nor what warps wait for"
+_NAMES_SHOWN: Final = 3  # as many as fit in a sentence
+_AGAIN: Final = "Profile the kernel again with the same clock and cache settings"
+_FALLS: Final = (
+    f"{_AGAIN}: its time falls by at most the stated part. The milliseconds are of the profiled launches; a timeline "
+    "says what they are of a step."
+)
+ADVICE: Final = {
+    FUSE: "Fuse it with its neighbors, or replay a CUDA graph; alone it is too small to matter.",
+    OF_MEMORY: "Add pipeline stages to feed the tensor cores from memory: asynchronous copies, TMA, larger tiles.",
+    OF_SHARED: "Swizzle the shared-memory layout: tensor cores wait for it; load whole matrices, use larger tiles per "
+    "warp.",
+    OF_OTHERS: "Specialize warps: let some load and others multiply, so that one tile's end overlaps the next "
+    "products.",
+}
+"""What helps whatever the cause is called."""
+
+
+def actions(explained: Iterable[tuple[KernelCounters, KernelLimits | None]]) -> tuple[str, ...]:
+    """What to do about the limiter of each launch; of one without, why it is undecided."""
+    return tuple(
+        f"Undecided: {why_unexplained(kernel)}." if limits is None else said_of(limits)[1]
+        for kernel, limits in explained
+    )
+
+
+def said_of(limits: KernelLimits) -> tuple[str, str]:
+    """What the rule that owns a launch's limiter says: where the time goes, and what to do."""
+    texts = rule_texts(_rule_name(limits.limiter)).told_to(limits.kernel.program)
+    figures = {"spends": "", "then": "", **_worded(figures_of(limits, limits.limiter))}
+    of_variant = texts.variants.get(figures["variant"], {})
+    where = fill_template({**texts.said, **of_variant}["message"], {**figures, **of_variant})
+    return where, said_advice(texts, figures["variant"], figures["advice"], figures)
+
+
+def _rule_name(cause: Cause) -> str:
+    return cause.value.replace("_", "-")
+
+
+def _worded(figures: Figures) -> Figures:
+    """The figures of a launch with their names in words."""
+    known = {"variant": "", "advice": "", **figures}
+    known["advice"] = ADVICE.get(known["advice"] or "", known["advice"] or "")
+    if known.get("operands"):
+        known["operands"] = ADVICE[known["operands"]]
+    if known.get("beside"):
+        known["beside"] = rule_texts("compute-bound-kernel").variants[known["beside"]]["words"]
+    return known
+
+
+def _rows(cause: Cause, trace: Trace, limits: Limits) -> Rows:
+    """A row for each kernel that the cause limits, or in which its share of the time passes the limit; largest gain
+    first. Undecided where there is none and counters are missing for some kernel. Kernels that wait and are shorter
+    than the rule's `alone_us` are one finding of occupancy together, and none of latency."""
+    declared = rule_texts(_rule_name(cause)).limits
+    limit = limits["time_ratio"] if "time_ratio" in declared else None
+    alone_us = limits["alone_us"] if "alone_us" in declared else 0.0
+    told = (
+        partial(_figures, cause, slow_fp64=limits["fp64_ratio"]) if cause is Cause.COMPUTE else partial(_figures, cause)
+    )
+    all_limits = kernel_limits(trace)
+    every = [one for one in all_limits if one is not None]
+    tiny = [one for one in every if is_tiny(one, alone_us)]
+    measured = [one for one in every if not is_tiny(one, alone_us)]
+    matches = kernel_matches(trace)
+    found = [
+        _on_timeline(_row(group, cause, told(group.longest), limit), group, matches)
+        for group in launch_groups(measured, cause)
+        if group.longest.limiter is cause or (limit is not None and share_of(group.longest, cause) > limit)
+    ]
+    if tiny and cause is Cause.OCCUPANCY:
+        found.append(_together(tiny, alone_us, matches))
+    if found:
+        return found
+    kernels = zip(kernel_counters(trace), all_limits, strict=True)
+    unmeasured = [counters for counters, one in kernels if one is None or one.has_levels_only]
+    if unmeasured:
+        return Undecided(_why_unmeasured(unmeasured), _CAPTURE)
+    return [_clear(measured, cause, limit)] if measured else Clear(())
+
+
+def _figures(cause: Cause, limits: KernelLimits, **others: float) -> Figures:
+    name = cause_name(limits, cause, **others)
+    return {**_worded(figures_of(limits, cause, **others)), "bottleneck": Bottleneck(name)}
+
+
+def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None) -> Row:
+    """What is found of launches of one kernel: the figures of the longest."""
+    limits = group.longest
+    compared = compared_with(limits, cause, limit)
+    spent = share_range_text(limits.shares[cause], limits.most_share(cause))
+    count = len(group.profiles)
+    total = time_text(group.total_ns) if group.total_ns else "length not recorded"
+    times = f"{count} launches, {total}" if count > 1 else total
+    next_cause = f" (next cause {share_text(compared)})" if limit is None and not limits.has_levels_only else ""
+    return Row(
+        (limits.kernel.rank, 0),
+        {
+            **figures,
+            "spends": f"kernel {short_name(limits.kernel.name)} ({times}) spends {spent} of its time",
+            "then": f"{next_cause}; {_to_roof(limits, cause) or _without(limits, cause)}",
+            "time_ratio": limits.shares[cause],
+            "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
+            f"{share_text(limits.top.busy)} of peak",
+            "verify": _FALLS,
+        },
+        stated=Quantity.ms(group.gain_ns, 0.0, group.most_ns),
+        where=Where(kernel=limits.kernel.name),
+        rows=group.profiles,
+        others_rows=(limits.kernel.profile,),
+        compared={"time_ratio": compared},
+        bottleneck=figures["bottleneck"],
+        variant=figures["variant"],
+        advice=figures["advice"],
+        verdict=True,
+    )
+
+
+def _clear(measured: list[KernelLimits], cause: Cause, limit: float | None) -> Row:
+    """The launch in which the cause has the largest share, none of which is found."""
+    worst = max(measured, key=lambda limits: (limits.shares[cause], -limits.kernel.profile))
+    return Row(
+        (worst.kernel.rank, 0),
+        {
+            "time_ratio": worst.shares[cause],
+            "how": f"largest of {len(measured)} launches: {worst.kernel.function}",
+        },
+        rows=(worst.kernel.profile,),
+        compared={"time_ratio": compared_with(worst, cause, limit)},
+        verdict=False,
+    )
+
+
+def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Row:
+    """The one finding about kernels that are too small to profile alone."""
+    longest = max(tiny, key=lambda limits: (limits.kernel.duration_ns or 0.0, -limits.kernel.profile))
+    total_ns = sum(limits.kernel.duration_ns or 0.0 for limits in tiny)
+    waiting = sum((limits.kernel.duration_ns or 0.0) * sum(limits.shares[c] for c in WAITING) for limits in tiny)
+    kernels = len({limits.kernel.name for limits in tiny})
+    what = (
+        f"{kernels} kernels ({len(tiny)} launches, {time_text(total_ns)}) are"
+        if kernels > 1
+        else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}) is"
+    )
+    less_us = alone_us * (FEW_SMS if (longest.kernel.duration_ns or 0.0) >= alone_us * NS_PER_US else 1)
+    row = Row(
+        (longest.kernel.rank, 0),
+        {
+            "spends": f"{what} too small to profile alone: a launch takes less than {less_us:g} us, "
+            f"{share_text(waiting / total_ns)} of it waiting; fuse {'them' if kernels > 1 else 'it'}",
+            "then": "",
+            "longest_us": (longest.kernel.duration_ns or 0.0) / NS_PER_US,
+            "launches": len(tiny),
+            "verify": "Capture a timeline again: fewer launches, and less time in them.",
+        },
+        stated=Quantity.ms(waiting, 0.0, total_ns * (1 - 1 / fused_bound(total_ns))),
+        where=Where(kernel=longest.kernel.name),
+        others_rows=tuple(limits.kernel.profile for limits in tiny),
+        compared={"longest_us": less_us},
+        variant="together",
+        advice=ADVICE[FUSE],
+        verdict=True,
+    )
+    found = {id(match): match for one in tiny if (match := matches.get((one.kernel.rank, one.kernel.profile)))}
+    return _in_steps(row, list(found.values()), waiting / total_ns) if found else row
+
+
+def _in_steps(row: Row, matches: list[KernelMatch], ratio: float) -> Row:
+    """What is found of several kernels with the time that a timeline gives them; `ratio` of it could be saved."""
+    intervals = dict(matches[0].intervals)
+    for match in matches[1:]:
+        for device, some in match.intervals.items():
+            intervals[device] = intervals[device] | some if device in intervals else some
+    step_ms = sum(match.step_ns for match in matches) / NS_PER_MS
+    return replace(
+        _with(row, then=f"; in the timeline they take {time_text(step_ms * NS_PER_MS)} of a step"),
+        claim=Claim(intervals),
+        stated=Quantity(step_ms * ratio, "ms", low=0.0, high=step_ms),
+    )
+
+
+def _with(row: Row, **figures: Any) -> Row:
+    return replace(row, figures={**row.figures, **figures})
+
+
+def _to_roof(limits: KernelLimits, cause: Cause) -> str:
+    """How far a kernel of necessary work is from the roof of its busiest unit, and what lies beyond; '' for others."""
+    if cause not in NECESSARY or cause is not limits.limiter or limits.roof_speedup is None:
+        return ""
+    name, share = limits.roof
+    bound, same = limits.bounds[cause], NECESSARY[cause]
+    beyond = f", {times_text(bound)} with fewer" if isfinite(bound) and bound * share > 1 else ""
+    to_roof = f"at most {times_text(limits.roof_speedup)} as fast with the same {same}{beyond}"
+    return f"it runs at {share_text(share)} of its {name} roof: {to_roof}"
+
+
+def _without(limits: KernelLimits, cause: Cause) -> str:
+    """What the kernel would win if the cause were gone; of latency apart, if it were hidden only."""
+    bound, hidden = limits.bounds[cause], limits.bound_of_hidden_waits
+    if cause is Cause.LATENCY and hidden < bound:
+        fewer = f", {times_text(bound)} with fewer waits" if isfinite(bound) else ""
+        return f"hiding its waits makes the kernel at most {times_text(hidden)} as fast{fewer}"
+    return (
+        f"without it the kernel is at most {times_text(bound)} as fast" if isfinite(bound) else "no other limit known"
+    )
+
+
+def _on_timeline(row: Row, group: LaunchGroup, matches: Mapping[tuple[int, int], KernelMatch]) -> Row:
+    """Where a timeline was read with the report: the gain in milliseconds of a step, not of the profiled launches."""
+    match = matches.get((group.longest.kernel.rank, group.longest.kernel.profile))
+    if match is None or not group.total_ns:
+        return row
+    step_ratio = match.step_ns / group.total_ns
+    loosely = "" if match.is_exact else " of the same function, grid and block"
+    there = f"; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a step"
+    return replace(
+        _with(row, then=f"{row.figures['then']}{there}", verify=f"{_AGAIN}, then time unprofiled steps."),
+        claim=Claim(match.intervals),
+        stated=Quantity.ms(group.gain_ns * step_ratio, 0.0, group.most_ns * step_ratio),
+    )
+
+
+def _why_unmeasured(kernels: list[KernelCounters]) -> str:
+    """The reason of most importance: failed passes before what a page leaves out."""
+    kernels = sorted(kernels, key=lambda kernel: not kernel.is_failed)
+    shown = kernels[:_NAMES_SHOWN]
+    names = ", ".join(f"{kernel.function} (launch {kernel.profile})" for kernel in shown)
+    more = len(kernels) - _NAMES_SHOWN
+    return f"{names}{f' and {more} more' if more > 0 else ''}: {why_unexplained(shown[0]) or BEYOND_LEVELS}"
+
+
+def _more(_trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Evidence, ...]]:
+    """The counters that only some launches have."""
+    counted = (counter for counter in figures.get("more", ()) if counter[1] is not None)
+    return {}, tuple(
+        Evidence(label, Quantity(value, unit), how, table="kernel_profiles", rows=row.others_rows)
+        for label, value, unit, how in counted
+    )
+
+
+def _rule(cause: Cause) -> Rule:
+    def rows(trace: Trace, limits: Limits) -> Rows:
+        return _rows(cause, trace, limits)
+
+    return declare(_rule_name(cause), rows, details=_more, most=1, asks_limits=True)
+
+
+RULES: Final = tuple(map(_rule, Cause))

@@ -1,0 +1,318 @@
+"""What each cause of a kernel's time is in figures: those that its rule shows, its kind, its name and its price.
+
+`figures_of` gives one launch's. Two of its keys choose words: `variant` is the kind of the cause, `advice` the name of
+what helps where another change than the kind's does. Kernels too small to profile alone are told apart (`is_tiny`).
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Final
+
+from timesink.knowledge.assumptions import machines
+from timesink.knowledge.gpus import HOPPER, plain_per_double
+from timesink.measures.counters import ARITHMETIC, Leaf, Resource
+from timesink.measures.counters.bounds import PRODUCT_WORK, is_fp32_product
+from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.waste import Cause
+from timesink.records import Record
+from timesink.units import NS_PER_US, share_text
+
+Figures = dict[str, Any]
+WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
+NECESSARY: Final = {Cause.MEMORY: "bytes", Cause.COMPUTE: "operations"}
+"""Causes that are the kernel's work, and what of it stays the same on the way to its roof."""
+ALONE_US: Final = 5.0  # what takes less is launch, ramp-up and last blocks, whatever is done to its code
+SLOW_FP64: Final = 0.25  # of the fp32 rate: a GPU below it is not made for fp64
+FUSE: Final = "fuse"
+_NO_BLOCKS: Final = 0.9  # of the SMs' time
+FEW_SMS: Final = 2  # times as long
+
+
+Counted = tuple[str, float | None, str, str]
+"""The label of a counter, its value, its unit, and how it was measured."""
+
+
+def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US) -> bool:
+    """Whether it waits, and is too short for anything done to it alone to matter; twice as long where nearly all SMs
+    have no block: what is there to do fits a few of them."""
+    most_us = alone_us * (FEW_SMS if (limits.occupancy.sm_idle or 0.0) >= _NO_BLOCKS else 1)
+    return limits.limiter in WAITING and (limits.kernel.duration_ns or inf) < most_us * NS_PER_US
+
+
+def limiter_name(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> str:
+    """The name of a launch's limiter: that of its cause, or precision where a slow format is what its work is."""
+    return cause_name(limits, limits.limiter, slow_fp64)
+
+
+def cause_name(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64) -> str:
+    """The name of a cause in a launch."""
+    if cause is not Cause.COMPUTE:
+        return cause.value
+    pipe, _, ratio = _busiest_pipes(limits, slow_fp64)
+    return "precision" if pipe.resource is Resource.FP64 and _is_slow(ratio, slow_fp64) else cause.value
+
+
+def limiter_words(name: object) -> str:
+    """A limiter as people read it."""
+    return str(name or "undecided").replace("_", " ").removesuffix(" kernel")
+
+
+def figures_of(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64) -> Figures:
+    """What the counters say of a cause in one launch."""
+    return _compute(limits, slow_fp64) if cause is Cause.COMPUTE else _FIGURES[cause](limits)
+
+
+def most_ns(limits: KernelLimits, cause: Cause) -> float:
+    """Time of the launch that could be saved if the cause were gone: down to the next ceiling."""
+    return (limits.kernel.duration_ns or 0.0) * (1 - 1 / limits.bounds[cause])
+
+
+def gain_ns(limits: KernelLimits, cause: Cause) -> float:
+    """Time of the launch that the cause takes, at most what the next ceiling leaves; of necessary work what its roof
+    leaves, with the same bytes and operations."""
+    if cause in PRODUCT_WORK and is_fp32_product(limits.kernel):
+        return most_ns(limits, cause)  # another kernel does the products: how fast is not known, only its bound
+    length_ns = limits.kernel.duration_ns or 0.0
+    gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
+    return (
+        min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if cause in NECESSARY and cause is limits.limiter else gain
+    )
+
+
+def share_of(limits: KernelLimits, cause: Cause) -> float:
+    """The cause's share of the time; none where a page says nothing of it."""
+    return 0.0 if limits.has_levels_only and cause is not limits.limiter else limits.shares[cause]
+
+
+def compared_with(limits: KernelLimits, cause: Cause, limit: float | None) -> float:
+    """What a share is compared with: the rule's limit, or for a rule without one the largest share of another cause."""
+    return limit if limit is not None else max(share for other, share in limits.shares.items() if other is not cause)
+
+
+class LaunchGroup(Record):
+    """Launches of one kernel with the same grid and block; `longest` is the one that is described."""
+
+    longest: KernelLimits
+    profiles: tuple[int, ...]
+    total_ns: float
+    gain_ns: float
+    most_ns: float
+
+
+def launch_groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:
+    """Launches by kernel, grid and block, the group with the largest gain first."""
+    groups: dict[tuple[object, ...], list[KernelLimits]] = {}
+    for limits in measured:
+        groups.setdefault((limits.kernel.name, limits.kernel.grid, limits.kernel.block), []).append(limits)
+    merged = [
+        LaunchGroup(
+            max(group, key=lambda launch: (gain_ns(launch, cause), launch.shares[cause], -launch.kernel.profile)),
+            tuple(launch.kernel.profile for launch in group),
+            sum(launch.kernel.duration_ns or 0.0 for launch in group),
+            sum(gain_ns(launch, cause) for launch in group),
+            sum(most_ns(launch, cause) for launch in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(merged, key=lambda group: (-group.gain_ns, group.profiles))
+
+
+OF_MEMORY: Final = "operands of memory"
+OF_SHARED: Final = "operands of shared memory"
+OF_OTHERS: Final = "operands of other warps"
+_OPERANDS: Final = {
+    **dict.fromkeys(("long_scoreboard", "lg_throttle"), OF_MEMORY),
+    **dict.fromkeys(("short_scoreboard", "mio_throttle"), OF_SHARED),
+    **dict.fromkeys(("barrier", "sleeping", "membar"), OF_OTHERS),
+}
+_BUSY_TENSOR: Final = 0.6  # of its peak: below it tensor cores wait more than the field takes for well fed
+_SOME_TENSOR: Final = 0.05  # of its peak: below it products are not what the kernel is for
+
+
+def awaited_operands(limits: KernelLimits) -> str | None:
+    """Where the operands are that a product's tensor cores wait for; None for other kernels."""
+    roofs = limits.roofline.compute if limits.roofline is not None else ()
+    tensor = max((roof.share for roof in roofs if roof.path != "cuda"), default=0.0)
+    top = limits.stalls.top if limits.stalls is not None else None
+    return _OPERANDS.get(top[0]) if top is not None and _SOME_TENSOR < tensor < _BUSY_TENSOR else None
+
+
+def _uncoalesced(limits: KernelLimits) -> Figures:
+    access = limits.waste.access
+    if access.excess_ratio is not None and access.sectors is not None:
+        return {"excess": access.excess_ratio, "sectors": access.sectors}
+    return {"passes": access.wavefronts_per_request}
+
+
+def _bank_conflicts(limits: KernelLimits) -> Figures:
+    access = limits.waste.access
+    actual, ideal = access.shared_wavefronts or 0.0, access.ideal_shared_wavefronts or 0.0
+    return {"passes": actual / ideal if ideal else 0.0, "actual": actual, "ideal": ideal}
+
+
+def _register_spills(limits: KernelLimits) -> Figures:
+    registers = limits.kernel.get("launch__registers_per_thread")
+    return {"local": limits.waste.local_instructions, "registers": registers}
+
+
+def _divergence(limits: KernelLimits) -> Figures:
+    return {"lanes": limits.waste.active_lanes or 0.0}
+
+
+def _atomics(limits: KernelLimits) -> Figures:
+    return {"requests": limits.waste.atomic_requests, "shared": limits.waste.access.shared_atomic_share or None}
+
+
+def _without_blocks(limits: KernelLimits) -> str:
+    """Why SMs have no block, where that is the larger part of the cause: blocks of unequal length, a last wave as equal
+    blocks leave it, too few blocks, or that the launch begins and ends. Too few also where they leave most of the warp
+    slots empty that are."""
+    occupancy, blocks = limits.occupancy, limits.kernel.blocks
+    idle, sms = occupancy.sm_idle or 0.0, occupancy.sm_count or inf
+    waves = 1.0 if occupancy.waves is None else occupancy.waves
+    of_equal = (occupancy.tail or 0.0) if waves > 1 else max(0.0, 1 - blocks / sms)
+    is_larger, is_more = idle >= limits.shares[Cause.OCCUPANCY] / 2, idle > 2 * of_equal
+    rest_us = (idle - of_equal) * (limits.kernel.duration_ns or 0.0) / NS_PER_US
+    if is_larger and is_more and rest_us > machines.UNFILLED_US.value:
+        return "uneven"
+    if is_larger and waves > 1 and not is_more:
+        return "tail"
+    is_few = 0 < idle <= 2 * of_equal or 1 - waves >= (1 - (occupancy.achieved or 0.0)) / 2
+    return "blocks" if waves < 1 and is_few else "ends" if is_larger and is_more else ""
+
+
+def _occupancy(limits: KernelLimits) -> Figures:
+    occupancy, kernel = limits.occupancy, limits.kernel
+    limited = " and ".join(occupancy.limited_by)
+    variant = "lanes" if limits.waste.filled_lanes < 1 else _without_blocks(limits)
+    return {
+        "blocks": kernel.blocks,
+        "achieved": occupancy.achieved,
+        "theoretical": occupancy.theoretical,
+        "limits": f"limited by {limited}" if limited else "not limited",
+        "sm_idle": occupancy.sm_idle,
+        "waves": occupancy.waves,
+        "at_once": kernel.blocks / occupancy.waves if occupancy.waves else None,
+        "limited": limited or "the number of running blocks",
+        "grid": f"{kernel.blocks} block{'' if kernel.blocks == 1 else 's'}",
+        "sms": occupancy.sm_count or None,
+        "variant": variant,
+        "advice": FUSE if is_tiny(limits) else None if variant else awaited_operands(limits),
+    }
+
+
+def _latency(limits: KernelLimits) -> Figures:
+    top = limits.stalls.top if limits.stalls is not None else None
+    reason, waiting = top or ("", None)
+    empty = limits.waste.of(Cause.LATENCY, limits.top.resource)
+    is_copied = limits.waste.copies_ahead and reason == "long_scoreboard"
+    return {
+        **_busy(limits),
+        "reason": reason,
+        "waiting": waiting,
+        "source": "samples" if limits.stalls is not None and limits.stalls.is_sampled else "counters",
+        "empty": empty or None,
+        "where": "at barriers or running along to them" if empty else "while no unit is full",
+        "variant": "copies" if is_copied else reason,
+        "advice": FUSE if is_tiny(limits) else awaited_operands(limits),
+    }
+
+
+def _busy(limits: KernelLimits) -> Figures:
+    """How busy a kernel's busiest unit is."""
+    return {"busy": limits.top.busy, "unit": limits.top.name}
+
+
+def _memory(limits: KernelLimits) -> Figures:
+    resource, queue, roofline = limits.top.resource, limits.queued_loads, limits.roofline
+    more: list[Counted] = []
+    if roofline is not None and roofline.nearest is not None:
+        more = [
+            (f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak")
+            for roof in roofline.memory
+            if roof.bytes is not None
+        ]
+    if queue is not None:
+        how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
+        more.append(("wait for a load", queue.waited, "cycles", how))
+    roof, roof_share = (roofline.nearest if roofline is not None else None) or ("", None)
+    advice = "fp32_products" if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
+    return {
+        **_busy(limits),
+        "roof": roof,
+        "roof_share": roof_share,
+        "operands": awaited_operands(limits),
+        "variant": "queued" if queue is not None else resource.value,
+        "advice": None if queue is not None else "levels" if limits.has_levels_only else advice,
+        "more": more,
+    }
+
+
+def _compute(limits: KernelLimits, slow_fp64: float) -> Figures:
+    """Where fp64 is slow, its format is the cause."""
+    (pipe, beside, ratio), more = _busiest_pipes(limits, slow_fp64), list[Counted]()
+    resource, advice = pipe.resource, None
+    roofs = limits.roofline.compute if limits.roofline is not None else ()
+    for roof in roofs:
+        how = "of its additions, multiplications and fused operations"
+        more.append((f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock"))
+        more.append((f"{roof.precision} fused share", roof.fused_ratio, "ratio", how))
+    of_tensor = resource is Resource.TENSOR
+    of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
+    if of_tensor:
+        advice = awaited_operands(limits)
+    elif beside is not None and not (resource is Resource.FP64 and _is_slow(ratio, slow_fp64)):
+        advice = "both"
+    return {
+        **_busy(limits),
+        "ratio": ratio,
+        "variant": resource.value,
+        "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
+        "beside": beside and beside.resource.value,
+        "beside_busy": beside and beside.busy,
+        "more": more,
+    }
+
+
+def _busiest_pipes(limits: KernelLimits, slow_fp64: float) -> tuple[Leaf, Leaf | None, float | None]:
+    """The busiest pipe, one of another kind about as busy, and how many operations in fp32 take the time of one in
+    fp64: where that format is slow, its pipe is the first of two."""
+    pipe, beside, ratio = limits.top, _as_busy(limits), _fp32_per_fp64(limits)
+    if beside is not None and beside.resource is Resource.FP64 and _is_slow(ratio, slow_fp64):
+        return beside, pipe, ratio
+    return pipe, beside, ratio
+
+
+def _is_slow(ratio: float | None, slow_fp64: float) -> bool:
+    return ratio is not None and 1 / ratio < slow_fp64
+
+
+def _as_busy(limits: KernelLimits) -> Leaf | None:
+    """The busiest pipe of another kind that is about as busy as a kernel's busiest one: without the work of either
+    alone the kernel is hardly faster."""
+    if limits.top.resource not in ARITHMETIC:
+        return None
+    others = [leaf for leaf in limits.leaves if leaf.resource in ARITHMETIC - {limits.top.resource}]
+    return next((leaf for leaf in others if leaf.busy >= _AS_BUSY * limits.top.busy), None)
+
+
+_AS_BUSY: Final = 0.9  # of the busiest pipe: without that one alone the kernel is a ninth faster at most
+
+
+def _fp32_per_fp64(limits: KernelLimits) -> float | None:
+    """By the report's own peaks, else as the GPU is known; None where nothing tells."""
+    kernel = limits.kernel
+    lanes = [kernel.get(f"sm__sass_thread_inst_executed_op_{op}fma_pred_on.sum.peak_sustained") for op in ("f", "d")]
+    return lanes[0] / lanes[1] if lanes[0] and lanes[1] else plain_per_double(kernel.gpu, kernel.compute_capability)
+
+
+_FIGURES: Final[Mapping[Cause, Callable[[KernelLimits], Figures]]] = {
+    Cause.UNCOALESCED: _uncoalesced,
+    Cause.BANK_CONFLICTS: _bank_conflicts,
+    Cause.REGISTER_SPILLS: _register_spills,
+    Cause.DIVERGENCE: _divergence,
+    Cause.ATOMICS: _atomics,
+    Cause.OCCUPANCY: _occupancy,
+    Cause.LATENCY: _latency,
+    Cause.MEMORY: _memory,
+}

@@ -33,9 +33,9 @@ SETTINGS = "configuration manifest"  # read beside what is asked for
 
 # command: (line, kinds of input) …
 LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "which": (("which slow --from FILE -f json", f"{TRACES} diagnosis"), ("which slow --from FILE", "diagnosis")),
-    "next": (("next FILE -f json", TRACES),),
-    "redact": (("redact FILE", TO_REDACT), ("redact FILE --check -f json", TO_REDACT)),
+    "doctor": (("doctor slow --from FILE -f json", f"{TRACES} diagnosis"), ("doctor slow --from FILE", "diagnosis")),
+    "kernels --next": (("kernels --next FILE -f json", TRACES),),
+    "capture --redact": (("capture --redact FILE", TO_REDACT), ("capture --redact FILE --check -f json", TO_REDACT)),
     "diagnose": (
         ("diagnose FILE -f json", EVERY),
         ("diagnose FILE -v --steps auto", TRACES),
@@ -53,29 +53,31 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("report FILE --full -o OUT.html", TRACES),
         ("report @graphs --capture FILE -o OUT.html", "eager"),
     ),
-    "watch": (("watch . --once --quiet-for 0", EVERY),),
-    "statement": (
-        ("statement FILE -f json", TRACES),
-        ("statement FILE --against @ -f md", TRACES),
-        ("statement @ --against FILE", TRACES),
-        ("statement @graphs --capture FILE", "eager"),
+    "show statement": (
+        ("show statement FILE -f json", TRACES),
+        ("show statement FILE --against @ -f md", TRACES),
+        ("show statement @ --against FILE", TRACES),
+        ("show statement @graphs --capture FILE", "eager"),
     ),
-    "summary": (
-        ("summary FILE -f json", EVERY),
-        ("summary FILE --ranges --tree --calls --by-thread --kernels-of .", TRACES),
-        ("summary @graphs --capture FILE -f json", "eager"),
-        ("summary FILE -f csv -o OUT.csv", TRACES),
+    "show steps": (
+        ("show steps FILE -f json", EVERY),
+        ("show steps FILE --tree --by-thread --kernels-of .", TRACES),
+        ("show steps @graphs --capture FILE -f json", "eager"),
+        ("show steps FILE -f csv -o OUT.csv", TRACES),
     ),
-    "idle": (
-        ("idle FILE -f json", TRACES),
-        ("idle @graphs --capture FILE", "eager"),
-        ("idle FILE --steps auto", TRACES),
+    "show idle": (
+        ("show idle FILE -f json", TRACES),
+        ("show idle @graphs --capture FILE", "eager"),
+        ("show idle FILE --steps auto", TRACES),
     ),
-    "lines": (("lines FILE --code . -f json", TRACES), ("lines @graphs --capture FILE --code .", "eager")),
-    "compile": (
-        ("compile FILE -f json", "torch_logs kineto_json"),
-        ("compile FILE @kineto_json", "torch_logs"),
-        ("compile @graphs --capture FILE", "eager"),
+    "show lines": (
+        ("show lines FILE --code . -f json", TRACES),
+        ("show lines @graphs --capture FILE --code .", "eager"),
+    ),
+    "show compile": (
+        ("show compile FILE -f json", "torch_logs kineto_json"),
+        ("show compile FILE @kineto_json", "torch_logs"),
+        ("show compile @graphs --capture FILE", "eager"),
     ),
     "kernels": (
         ("kernels FILE -f json", REPORTS),
@@ -85,24 +87,27 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("kernels @ --against FILE --id 0", REPORTS),
         ("kernels @ncu_report --timeline FILE --id 0", "kineto_json"),
     ),
-    "roofline": (
-        ("roofline FILE -f json", REPORTS),
-        ("roofline FILE --svg -o OUT.svg", REPORTS),
-        ("roofline @ --against FILE -o OUT.svg", REPORTS),
+    "kernels --roofline": (
+        ("kernels --roofline FILE -f json", REPORTS),
+        ("kernels --roofline FILE -o OUT.svg", REPORTS),
+        ("kernels --roofline @ --against FILE -o OUT.svg", REPORTS),
     ),
-    "classify": (
-        ("classify FILE -f json", f"{TRACES} {REPORTS}"),
-        ("classify FILE --gpu H200", TRACES),
-        ("classify @graphs --capture FILE -f json", "eager"),
-        ("classify --model-config FILE --gpu H200 -f json", "hugging-face memory-configuration"),
+    "show ops": (
+        ("show ops FILE -f json", f"{TRACES} {REPORTS}"),
+        ("show ops FILE --gpu H200", TRACES),
+        ("show ops @graphs --capture FILE -f json", "eager"),
+        ("show ops --model-config FILE --gpu H200 -f json", "hugging-face memory-configuration"),
     ),
     "ranks": (("ranks FILE -f json", f"{TRACES} collectives"), ("ranks FILE @rank-0 -f json", "collectives")),
+    "show ranges": (("show ranges FILE --tree -f json", TRACES),),
+    "show calls": (("show calls FILE --by-thread -f json", TRACES),),
+    "show checks": (("show checks FILE -f json", TRACES),),
     "capture nccl-bench": (("capture nccl-bench --sizes-of FILE", "collectives"),),  # no launcher: refused then
-    "pipeline": (
-        ("pipeline FILE -f json", "stage-log kineto_json"),
-        ("pipeline FILE --against @", "stage-log"),
-        ("pipeline @ --against FILE -f json", "stage-log"),
-        ("pipeline @stage-log --against @stage-log --calibration FILE", "calibration"),
+    "ranks --pipeline": (
+        ("ranks --pipeline FILE -f json", "stage-log kineto_json"),
+        ("ranks --pipeline FILE --against @", "stage-log"),
+        ("ranks --pipeline @ --against FILE -f json", "stage-log"),
+        ("ranks --pipeline @stage-log --against @stage-log --calibration FILE", "calibration"),
     ),
     "memory show": (
         ("memory show FILE -f json", f"{SNAPSHOTS} kineto_json"),
@@ -119,26 +124,31 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("query FILE top-kernels -f csv -o OUT.csv", TRACES),
         ("query FILE idle-by-cause -f json", TRACES),
     ),
-    "open": (("open FILE --no-browser --timeout 1", TRACES), ("open @graphs --capture FILE --no-browser", "eager")),
-    "serve": (("serve FILE --no-browser", TRACES), ("serve @graphs --capture FILE --no-browser", "eager")),
-    "export": (
-        ("export FILE -o OUT.pftrace", TRACES),
-        ("export FILE -o OUT.speedscope.json", TRACES),
-        ("export FILE -o OUT.collapsed", TRACES),
-        ("export FILE --table device_ops -o OUT.csv", TRACES),
-        ("export FILE --table kernel_profiles -o OUT.csv", REPORTS),
-        ("export FILE --table device_ops -o OUT.parquet", TRACES),
-        ("export @graphs --capture FILE -o OUT.pftrace", "eager"),
+    "report --open": (
+        ("report --open FILE --no-browser --timeout 1", TRACES),
+        ("report --open @graphs --capture FILE --no-browser", "eager"),
+    ),
+    "report --serve": (
+        ("report --serve FILE --no-browser", TRACES),
+        ("report --serve @graphs --capture FILE --no-browser", "eager"),
+    ),
+    "report --export FORMAT": (
+        ("report --export perfetto FILE -o OUT.pftrace", TRACES),
+        ("report --export speedscope FILE -o OUT.speedscope.json", TRACES),
+        ("report --export collapsed FILE -o OUT.collapsed", TRACES),
+        ("report --export table FILE --table device_ops -o OUT.csv", TRACES),
+        ("report --export table FILE --table kernel_profiles -o OUT.csv", REPORTS),
+        ("report --export table FILE --table device_ops -o OUT.parquet", TRACES),
+        ("report --export perfetto @graphs --capture FILE -o OUT.pftrace", "eager"),
     ),
     "plan": (
         ("plan FILE -f json", TRACES),
         ("plan @graphs --capture FILE", "eager"),
         ("plan FILE --steps auto", TRACES),
     ),
-    "what-if": (
-        ("what-if FILE --change remove-sync -f json", TRACES),
-        ("what-if FILE --change remove-sync --explain-cost", TRACES),
-        ("what-if @graphs --change remove-sync --capture FILE", "eager"),
+    "plan --change CHANGE": (
+        ("plan FILE --change remove-sync -f json", TRACES),
+        ("plan @graphs --change remove-sync --capture FILE", "eager"),
     ),
     "compare": (
         ("compare FILE @ -f json", TRACES),
@@ -146,19 +156,19 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("compare FILE FILE", f"{TRACES} {REPORTS} {SNAPSHOTS}"),
         ("compare @kineto_json @kineto_json --calibration FILE", "calibration"),
     ),
-    "ledger show": (("ledger show -f json", "ledger"), ("ledger --root . show 1", "ledger")),
-    "ledger add": (("ledger --root . add faster --finding CPY101", "ledger"),),
-    "ledger close": (("ledger --root . close 1 --outcome faster", "ledger"),),
-    "gate": (
-        ("gate --history FILE -f json", "history"),
-        ("gate --report FILE --baseline @ --limit mean(kernels.mean_ns)<=1.5x -f json", TRACES),
-        ("gate --report @ --baseline FILE --limit sum(kernels.total_ns)<=1.5x", TRACES),
-        ("gate --report FILE --baseline @ --limit dram_pct>=0.95x -f json", REPORTS),
-        ("gate --report @ --baseline FILE --limit dram_pct>=0.95x", REPORTS),
+    "verify --ledger show": (("verify --ledger show -f json", "ledger"), ("verify --ledger --root . show 1", "ledger")),
+    "verify --ledger add": (("verify --ledger --root . add faster --finding CPY101", "ledger"),),
+    "verify --ledger close": (("verify --ledger --root . close 1 --outcome faster", "ledger"),),
+    "gate": (("gate --history FILE -f json", "history"),),
+    "gate --limits": (
+        ("gate --limits FILE --baseline @ --limit mean(kernels.mean_ns)<=1.5x -f json", TRACES),
+        ("gate --limits @ --baseline FILE --limit sum(kernels.total_ns)<=1.5x", TRACES),
+        ("gate --limits FILE --baseline @ --limit dram_pct>=0.95x -f json", REPORTS),
+        ("gate --limits @ --baseline FILE --limit dram_pct>=0.95x", REPORTS),
     ),
-    "baseline check": (("baseline check FILE -f json", "baseline configuration"),),
-    "baseline show": (("baseline show --root . -f json", "baseline"),),
-    "tables": (("tables FILE -f json", EVERY), ("tables @graphs --capture FILE", "eager")),
+    "gate baseline check": (("gate baseline check FILE -f json", "baseline configuration"),),
+    "gate baseline show": (("gate baseline show --root . -f json", "baseline"),),
+    "show tables": (("show tables FILE -f json", EVERY), ("show tables @graphs --capture FILE", "eager")),
     "mcp": (("mcp", f"{TRACES} {REPORTS} {SNAPSHOTS} torch_logs declared"),),
 }
 
@@ -166,14 +176,14 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
 _RUNS = "runs a program with the rights of whoever asks; the files that it writes are read as others are"
 NOT_FUZZED: Mapping[str, str] = {
     **dict.fromkeys(("try", "fix"), "runs a program with the rights of whoever asks"),
-    "show": "is its view of steps: `summary`",
+    "show": "is its view of steps",
+    "doctor SYMPTOM": "is `doctor` with words",
     **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu")},
-    **dict.fromkeys(("loop", "verify", "calibrate", "baseline update"), _RUNS),
-    "calibrate machine": "takes no file",
-    **dict.fromkeys(("demo", "doctor", "rules", "explain", "metrics", "metrics check"), "takes no file"),
+    **dict.fromkeys(("capture --loop", "verify", "gate calibrate", "gate baseline update"), _RUNS),
+    **dict.fromkeys(("demo", "explain", "kernels --metrics", "plan machine"), "takes no file"),
 }
 # Options that write, and those that only count beside a program to run.
-WRITES = ("--output", "--svg", "--junit-xml", "--comment", "--openmetrics", "--gitlab-codequality", "--keep")
+WRITES = ("--output", "--svg", "--junit-xml", "--comment", "--openmetrics", "--gitlab-codequality")
 OF_RUNS = {"gate": ("--metrics", "--metrics-before", "--capture", "--capture-before", "--config-file", "--root")}
 
 CODES = (0, 1, 2, 3, 4, 5)

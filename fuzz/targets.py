@@ -78,7 +78,7 @@ def targets() -> dict[str, Target]:
 
 
 def _command(command: str, kind: str) -> Target:
-    group = command.replace(" ", "-")
+    group = "-".join(command.replace("--", "").lower().split())
     file, made = commands.kinds()[kind]
     return Target(
         f"{group}.{kind}", file, made, commands.work_of(command, kind), group, partial(commands.ready, command, kind)

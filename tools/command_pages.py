@@ -30,7 +30,6 @@ EXAMPLES = {
     "diagnose": "timesink run.json.gz",
     "report": "timesink report run.json.gz -o report.html",
     "report --export FORMAT": "timesink report run.json.gz --export perfetto -o run.pftrace",
-    "report --watch": "timesink report runs --watch --once",
     "query": "timesink query run.json.gz 'SELECT kind, count(*) AS n FROM device_ops GROUP BY kind ORDER BY n DESC'",
     "show": "timesink show run.json.gz --top 3",
     "show idle": "timesink show run.json.gz idle --top 5",

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import timesink
 import timesink.notebook as functions
 from timesink.diagnosis.verdicts import Diagnosis, Finding
 from timesink.model.presentable import Presentable
@@ -55,13 +54,9 @@ into a trainer: [one line in the trainer](../how-to/trainer.md).
 
 The names of `timesink.__all__`, and of the objects above what their pages list, are stable: none is taken away or
 changed in meaning at once. For two minor versions the old name goes on working and raises a `DeprecationWarning`,
-which says what to use instead and which version ends it; the table below lists them.
+which says what to use instead and which version ends it.
 `python -W error::DeprecationWarning` finds every use. Tables keep their columns and [JSON](../json/index.md) its keys
 by the same rule. Everything else in the package may move between any two versions.
-
-| former name | now | until |
-|---|---|---|
-{former}
 
 ## Errors
 
@@ -87,8 +82,7 @@ paths, or what timesink.read returned"""
 def python_pages() -> Iterator[tuple[str, str]]:
     """Every page: its path in the documentation, and its text."""
     listed = "\n".join(f"| [{name_of(made)}]({name_of(made)}.md) | {first_sentence(made)} |" for made in OBJECTS)
-    former = "\n".join(f"| `{old}` | `{now}` | {gone} |" for old, (now, gone) in timesink._FORMER.items())
-    text = INTRO.format(objects=listed, former=former, error=ERROR)
+    text = INTRO.format(objects=listed, error=ERROR)
     yield "python/index.md", text + "\n\n".join(entry(made, f"timesink.{made.__name__}") for made in FUNCTIONS)
     for made in OBJECTS:
         yield f"python/{name_of(made)}.md", object_page(made)

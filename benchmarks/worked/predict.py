@@ -34,7 +34,7 @@ def looked_at(capture: Path, changes: list[Change]) -> dict[str, Any]:
 def priced(capture: Path, change: str) -> dict[str, Any]:
     """Low, value and high gain in ms per step of a what-if change, or why it has no price."""
     try:
-        price = asked("what-if", str(capture), "--change", change)["prices"][0]
+        price = asked("plan", str(capture), "--change", change)["prices"][0]
     except RuntimeError as refused:
         return {"none_because": str(refused)}
     if price["remark"] and not price["gain_ns"]:

@@ -17,14 +17,9 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604  # all of them texts
 
-# Names that were public before: what to use now, and the version that no longer knows them.
-_FORMER = {"read_all": ("read", "0.3.0")}
-
 
 def __getattr__(name: str) -> object:
     """Load the public names on first use, so that `import timesink` stays light."""
-    if name in _FORMER:
-        return _of_former_name(name)
     if name not in _HOMES:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
@@ -38,16 +33,6 @@ def __getattr__(name: str) -> object:
         if "IPython" in sys.modules:
             display.offer()
     return public
-
-
-def _of_former_name(name: str) -> object:
-    """What that name is called now, with a warning that says so."""
-    import warnings
-
-    now, gone = _FORMER[name]
-    message = f"timesink.{name} is timesink.{now} now, and goes with version {gone}"
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
-    return __getattr__(now)
 
 
 def __dir__() -> list[str]:

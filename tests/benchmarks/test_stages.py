@@ -122,6 +122,6 @@ def test_what_depth_two_bought_has_the_verdict_of_compare(folder: Path, capsys: 
     period, *_ = json.loads(capsys.readouterr().out)["changes"]
     assert period["verdict"] == "inconclusive (likely faster)"
     assert period["low_ratio"] < -0.36 < period["high_ratio"] < -0.3
-    assert run(["pipeline", *map(str, of(folder, "depth2")), "-o", str(folder / "items.svg")]) == 0
+    assert run(["ranks", "--pipeline", *map(str, of(folder, "depth2")), "-o", str(folder / "items.svg")]) == 0
     picture = (folder / "items.svg").read_text()
     assert picture.count("<polyline") == 2 and "rank 1 (stage1:transform) 3.5" in picture

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_resumed_loop_runs_no_program(command_line: Timesink, folder: Path, tmp_path: Path) -> None:
     """The program would leave a mark. PATH holds no ncu, so that stage is left out and said."""
     program = ["python", "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
-    done = command_line("loop", "--output", folder, "--all", "--", *program, PATH="/usr/bin:/bin")
+    done = command_line("capture", "--loop", "--output", folder, "--", *program, PATH="/usr/bin:/bin")
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ran").exists()
     stages = {stage["stage"]: stage for stage in json.loads((folder / "loop.json").read_text())}

@@ -94,7 +94,7 @@ def test_an_export_with_events_survives_redaction(done: capture.Capture, command
     """A second redaction finds nothing more to take, and loses no row."""
     before = _rows(done.files[0])
     target = done.folder.parent / "again.sqlite"
-    command_line("redact", done.files[0], "-o", target)
+    command_line("capture", "--redact", done.files[0], "-o", target)
     assert _rows(target) == before
 
 

@@ -234,14 +234,14 @@ def test_what_software_says_is_kept() -> None:
 def test_the_command_checks_and_says_what_it_removed(command_line: Callable[..., object], tmp_path: Path) -> None:
     source = tmp_path / "log.txt"
     source.write_text("/home/ann-smith/train.py\n")
-    done = command_line("redact", source, "--proof")
+    done = command_line("capture", "--redact", source, "--proof")
     assert done.returncode == 1  # type: ignore[attr-defined]
     assert [*tmp_path.iterdir()] == [source]
-    done = command_line("redact", source)
+    done = command_line("capture", "--redact", source)
     assert done.returncode == 0  # type: ignore[attr-defined]
     assert "folders: 1" in done.stdout  # type: ignore[attr-defined]
     assert (tmp_path / "log.redacted.txt").read_text() == "train.py\n"
-    assert command_line("redact", tmp_path / "absent").returncode == 2  # type: ignore[attr-defined]
+    assert command_line("capture", "--redact", tmp_path / "absent").returncode == 2  # type: ignore[attr-defined]
 
 
 def test_what_stays_is_listed_with_the_class_that_lets_it_stay(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from tests.docs.commands import NEEDS_MORE, PAGES, TRAIN, VERDICTS, fenced, inli
 from tests.trials.program import PROGRAM
 
 from timesink.cli.app import run
-from timesink.cli.commands import FORMER, resolve
+from timesink.cli.commands import resolve
 from timesink.cli.parser import loaded
 
 RUN = {page: [line for line in fenced(page) if not needs_more(line)] for page in PAGES}
 # These start or serve programs, or wait, and are typed into a shell; the others are called here.
-SHELLED = ("capture", "verify", "gate", "mcp", "demo", "ranks", "report --serve", "report --watch")
+SHELLED = ("capture", "verify", "gate", "mcp", "demo", "ranks", "report --serve")
 CHECKED = [(page, line) for page in PAGES for line in [*fenced(page), *inline(page)]]
 
 
@@ -109,9 +109,8 @@ def test_every_command_that_is_named_exists_with_its_options(page: Path, line: s
     words = line.split(" -- ", maxsplit=1)[0].split()[1:]
     if words[0].startswith("-") or words[0].isupper():
         return
-    name, entry, rest = resolve([words[0].strip(",;:"), *words[1:]])
+    _, entry, rest = resolve([words[0].strip(",;:"), *words[1:]])
     assert entry, f"{page.name}: there is no {words[0]!r}"
-    assert name not in FORMER, f"{page.name}: {line}: by its former name"
     command = loaded(entry)
     context = typer.Context(command)
     while rest and isinstance(command, typer.core.TyperGroup) and not rest[0].startswith("-"):

@@ -396,7 +396,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_log_alone_shows_its_breaks_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    page = said(capsys, "compile", str(DATA / "print_break.trace.log"))
+    page = said(capsys, "show", "compile", str(DATA / "print_break.trace.log"))
     assert {row["name"]: row["value"] for row in page["counts"]} == {
         "graph_breaks": 1,
         "recompilations": 0,
@@ -407,7 +407,7 @@ def test_a_log_alone_shows_its_breaks_and_counts(capsys: pytest.CaptureFixture[s
 
 
 def test_a_trace_alone_shows_regions_and_asks_for_a_log(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
-    assert run(["compile", str(trace)]) == 0
+    assert run(["show", "compile", str(trace)]) == 0
     text = capsys.readouterr().out
     assert "regions_per_step" in text and "TORCH_TRACE" in text
 

@@ -9,10 +9,10 @@ import pytest
 from typer.core import TyperGroup
 
 from timesink.cli.app import run
-from timesink.cli.commands import COMMANDS, ENTRIES, FORMER, GROUPS, OPTIONS, SHOWN, resolve
-from timesink.cli.help import FORMER_OPTIONS, is_argument, value_name
+from timesink.cli.commands import COMMANDS, ENTRIES, GROUPS, OPTIONS, SHOWN, resolve
+from timesink.cli.help import is_argument, value_name
 from timesink.cli.parser import group, loaded, parsed_and_run
-from timesink.diagnosis.registry import all_rules, find_all, former_names
+from timesink.diagnosis.registry import all_rules, find_all
 from timesink.errors import UsageError, did_you_mean, unknown
 
 Captured = pytest.CaptureFixture[str]
@@ -62,17 +62,6 @@ def refused(capsys: Captured, *words: str) -> str:
     return " ".join(err.split())
 
 
-@pytest.mark.parametrize("name", FORMER)
-def test_a_former_name_says_the_new_one_and_means_the_same(name: str, capsys: Captured) -> None:
-    new = [word for word in FORMER[name].split() if not word.isupper()]
-    assert resolve([*new, *(["x"] if FORMER[name].endswith("SYMPTOM") else [])])[1] in (FORMER[name], new[0])
-    assert run([*name.split(), "--help"]) == 0
-    out, err = capsys.readouterr()
-    assert err == f"timesink: `timesink {name}` is now `timesink {FORMER[name]}`; the old name goes with 1.0\n"
-    assert f"Usage: timesink {name}" in out
-    assert not re.search(rf"^  {name} ", shown(capsys, "--help"), re.MULTILINE)
-
-
 @pytest.mark.parametrize(
     ("words", "entry", "rest"),
     [
@@ -84,7 +73,7 @@ def test_a_former_name_says_the_new_one_and_means_the_same(name: str, capsys: Ca
         (["report", "a", "--serve", "--port", "0"], "report --serve", ["a", "--port", "0"]),
         (["report", "a", "--export=perfetto"], "report --export FORMAT", ["a", "--export=perfetto"]),
         (["gate", "--", "python", "baseline"], "gate", ["--", "python", "baseline"]),
-        (["gate", "--suite", "baseline", "--report", "a"], "gate --limits", ["--suite", "baseline", "--report", "a"]),
+        (["gate", "--suite", "baseline", "--limits", "a"], "gate --limits", ["--suite", "baseline", "a"]),
         (["verify", "--ledger", "3", "--toggle", "A=1/2"], "verify", ["--ledger", "3", "--toggle", "A=1/2"]),
         (["verify", "--ledger", "add", "x"], "verify --ledger", ["add", "x"]),
         (["capture", "--loop", "--", "capture", "--redact"], "capture --loop", ["--", "capture", "--redact"]),
@@ -156,7 +145,7 @@ def test_a_group_without_a_command_shows_its_help(capsys: Captured, name: str) -
         (["help", "diagnoze"], "Did you mean 'diagnose'?"),
         (["memory", "shwo"], "Did you mean 'show'?"),
         (["diagnose", "--windw", "1s:"], "--window"),
-        (["explain", "input-starvd"], "did you mean IDL101 input-pipeline?"),
+        (["explain", "input-pipelin"], "did you mean IDL101 input-pipeline?"),
         (["explain", "KRN"], "did you mean KRN101 "),
         (["explain", "--format", "jsn"], "'json'"),
         (["kernels", "--metrics", "a", "--chip", "sm90"], "did you mean sm_90"),
@@ -199,7 +188,6 @@ def test_every_rule_is_meant_by_each_beginning_of_its_code() -> None:
         *find_all(["IDL101"]),
         *find_all(["IDL103"]),
     )
-    assert find_all([next(iter(former_names()))])
     with pytest.raises(UsageError, match="no rule is called 'XYZ'"):
         find_all(["XYZ"])
 
@@ -234,14 +222,6 @@ def test_first_contact_defect_22_an_option_has_one_short_form_one_metavar_and_on
         short: {long for long, (_, every, _) in seen.items() if short in every} for short in ("-o", "-f", "-q", "-v")
     }
     assert all(len(longs) <= 1 for longs in shorts.values()), shorts
-    assert not {old for former in FORMER_OPTIONS.values() for old in former} & set(seen)
-
-
-def test_former_spellings_are_taken_and_not_shown(capsys: Captured, tmp_path: Path) -> None:
-    file = tmp_path / "rules.json"
-    assert shown(capsys, "explain", "--out", str(file)) == ""
-    assert file.is_file()
-    assert "--out " not in shown(capsys, "capture", "torch", "--help")
 
 
 @pytest.fixture

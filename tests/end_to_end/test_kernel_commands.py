@@ -165,7 +165,7 @@ def test_the_roofline_is_drawn_as_harmless_svg(
     report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plot = tmp_path / "plot.svg"
-    output(capsys, "roofline", report, "-o", plot)
+    output(capsys, "kernels", "--roofline", report, "-o", plot)
     text = plot.read_text(encoding="utf-8")
     root = ET.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -175,16 +175,16 @@ def test_the_roofline_is_drawn_as_harmless_svg(
 
 
 def test_names_are_checked_before_a_run_is_spent_on_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["metrics", "check", "gpu__time_duration.sum", "l2__throughput.avg", "--chip", "sm_90"]) == 2
+    assert run(["kernels", "--metrics", "gpu__time_duration.sum", "l2__throughput.avg", "--chip", "sm_90"]) == 2
     assert "l2__throughput.avg  wrong on sm_90: exists on no chip; use lts__throughput.avg" in capsys.readouterr().out
-    assert run(["metrics", "check", "gpu__time_duration.sum", "--chip", "sm_90"]) == 0
+    assert run(["kernels", "--metrics", "gpu__time_duration.sum", "--chip", "sm_90"]) == 0
 
 
 def test_next_prints_a_capture_of_the_steps_that_it_looked_at(
     shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = shared_data / "own" / "kineto" / "gpt_before.json.gz"
-    text = output(capsys, "next", trace, "--top", "2", "--program", "python gpt.py")
+    text = output(capsys, "kernels", "--next", trace, "--top", "2", "--program", "python gpt.py")
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("timesink capture ncu ")]
     assert len(commands) == 2
     assert all(command.endswith("python gpt.py") for command in commands)

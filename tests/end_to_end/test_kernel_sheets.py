@@ -272,9 +272,9 @@ def test_two_reports_are_drawn_with_an_arrow_for_each_kernel_that_moved(
     old.write_text(header + units + "".join(row for row in rows if "_fault" in row))
     new.write_text(header + units + "".join(row for row in rows if "_fix" in row))
     picture = tmp_path / "roof.svg"
-    assert run(["roofline", str(old), "--against", str(new), "-o", str(picture)]) == 0
+    assert run(["kernels", "--roofline", str(old), "--against", str(new), "-o", str(picture)]) == 0
     tree = ElementTree.fromstring(picture.read_text())
     arrows = tree.findall(".//{http://www.w3.org/2000/svg}polygon")
     assert len(arrows) == 9  # three kernels at three levels
-    assert run(["roofline", str(old), "--against", str(new)]) == 2
+    assert run(["kernels", "--roofline", str(old), "--against", str(new)]) == 2
     assert "add -o roof.svg" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_heads_and_units_of_copies_are_whole(
 ) -> None:
     """First contact defect 9: the copies' rate read "7" and "2."."""
     monkeypatch.setenv("COLUMNS", str(width))
-    run(["summary", BEFORE])
+    run(["show", "steps", BEFORE])
     copies = capsys.readouterr().out.partition("\nCopies\n")[2].partition("\n\nBlocking calls")[0]
     for head in ("direction", "from", "count", "moved", "rate"):
         assert head in copies.split()
@@ -66,7 +66,7 @@ def test_heads_and_units_of_copies_are_whole(
 
 def test_no_two_kernels_of_a_table_look_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     """First contact defect 9: three rows of the summary had the same name."""
-    run(["summary", BEFORE, "--top", "60"])
+    run(["show", "steps", BEFORE, "--top", "60"])
     kernels = capsys.readouterr().out.partition("\nKernels\n")[2].partition("\n\nOperators")[0]
     names = [row[48:].strip() for row in kernels.splitlines()[2:] if " us " in row or " ms " in row]
     assert len(set(names)) == len(names) > 10

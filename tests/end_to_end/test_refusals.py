@@ -115,7 +115,7 @@ def test_first_contact_defect_4_every_command_marks_its_answer(
     code, out, err = said(capsys, command, folder / "most.json.gz")
     assert (code, out.startswith("partial answer: ")) == (2, True)
     assert "end mark" in err
-    assert run(["rules"]) == 0  # the next command knows nothing of it
+    assert run(["explain"]) == 0  # the next command knows nothing of it
 
 
 @pytest.mark.parametrize("command", ["diagnose", "idle", "summary", "report", "ranks", "compile"])

@@ -142,7 +142,7 @@ def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     pages: list[str] = []
     monkeypatch.setattr(Server, "serve_forever", interrupted)
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        assert run(["serve", str(path), "--no-browser"]) == 0
+        assert run(["report", "--serve", str(path), "--no-browser"]) == 0
     out, err = capsys.readouterr()
     link = out.splitlines()[0]
     assert link.startswith(f"http://{HOST}:")
@@ -155,5 +155,5 @@ def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_a_port_that_is_taken_is_said(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        assert run(["serve", str(path), "--no-browser", "--no-findings", "--port", str(server.server_port)]) == 2
+        assert run(["report", "--serve", str(path), "--no-browser", "--port", str(server.server_port)]) == 2
     assert "--port" in capsys.readouterr().err

@@ -37,10 +37,10 @@ def test_a_change_without_anything_to_change_says_so(capsys: pytest.CaptureFixtu
 
 
 def test_what_makes_no_sense_exits_with_2_and_says_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["what-if", BEFORE, "--change", "speed-up everything"]) == 2
+    assert run(["plan", BEFORE, "--change", "speed-up everything"]) == 2
     assert "scale" in capsys.readouterr().err
 
 
 def test_the_changes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["what-if", BEFORE, "--changes"]) == 0
+    assert run(["plan"]) == 0
     assert "remove-sync" in capsys.readouterr().out

@@ -173,7 +173,7 @@ def test_the_depth_of_the_queue_is_that_of_the_launches() -> None:
 @pytest.mark.usefixtures("port_of_perfetto")
 def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        assert run(["open", str(path), "--no-browser", "--timeout", "1"]) == 2
+        assert run(["report", "--open", str(path), "--no-browser", "--timeout", "1"]) == 2
     lines = capsys.readouterr().out.splitlines()
     trace = demo()
     findings = diagnose(trace).findings
@@ -308,12 +308,15 @@ def test_tables_come_back_as_they_were(tmp_path: Path) -> None:
         trace = read(path, cache=False)
         want = trace[DEVICE_OPS].with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
         for name, load in (("t.parquet", pl.read_parquet), ("t.json", pl.read_ndjson), ("t.csv", pl.read_csv)):
-            assert run(["export", str(path), "--table", "device_ops", "-o", str(tmp_path / name)]) == 0
+            assert (
+                run(["report", "--export", "table", str(path), "--table", "device_ops", "-o", str(tmp_path / name)])
+                == 0
+            )
             got = load(tmp_path / name)
             for column in ("name", "start_ns", "end_ns", "bytes"):
                 assert got[column].to_list() == want[column].to_list()
-        assert run(["export", str(path), "--table", "nothing", "-o", str(tmp_path / "x.csv")]) == 2
-        assert run(["export", str(path), "-o", str(tmp_path / "x.csv")]) == 2
+        assert run(["report", "--export", "table", str(path), "--table", "nothing", "-o", str(tmp_path / "x.csv")]) == 2
+        assert run(["report", "--export", "table", str(path), "-o", str(tmp_path / "x.csv")]) == 2
         assert sorted(file.name for file in tmp_path.iterdir()) == ["t.csv", "t.json", "t.parquet"]
 
 

@@ -22,7 +22,7 @@ from fuzz.targets import groups, targets
 from typer.core import TyperGroup
 
 from fuzz import answers, guard, written
-from timesink.cli.commands import COMMANDS, FORMER
+from timesink.cli.commands import ENTRIES
 from timesink.cli.parser import loaded
 from timesink.errors import UnreadableTrace
 from timesink.readers import readers
@@ -66,9 +66,8 @@ def _files_of(name: str, command: Any) -> set[str]:
 
 def test_every_command_and_option_that_opens_a_file_is_fuzzed() -> None:
     missing = []
-    names = {name: name for name in (*COMMANDS, "demo")} | dict(FORMER)
-    for name, command in (leaf for first, entry in names.items() for leaf in _leaves(first, loaded(entry))):
-        lines = [f" {line} ".replace("watch .", "watch FILE") for line, _ in LINES.get(name, ())]
+    for name, command in (leaf for entry in ENTRIES for leaf in _leaves(entry, loaded(entry))):
+        lines = [f" {line} " for line, _ in LINES.get(name, ())]
         wanted = set() if name in NOT_FUZZED or name == "mcp" else _files_of(name, command)
         missing += [(name, option) for option in wanted if not any(f" {option} " in line for line in lines)]
         assert (name in LINES) != (name in NOT_FUZZED), f"{name}: give it lines in fuzz/commands.py, or a reason"

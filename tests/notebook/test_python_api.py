@@ -13,7 +13,6 @@ from traceback import format_exception
 
 import jsonschema
 import pytest
-from packaging.version import Version
 from tests.verify.test_commands import PROGRAM
 
 import timesink
@@ -173,14 +172,6 @@ def test_importing_the_package_imports_nothing_else() -> None:
     # -S: an editable installation has a hook of its own, which loads more
     ran = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=place)
     assert set(ran.stdout.split()) <= {"__future__", "timesink"}
-
-
-def test_a_former_name_works_and_says_what_to_use() -> None:
-    for former, (now, gone) in timesink._FORMER.items():
-        with pytest.warns(DeprecationWarning, match=rf"timesink\.{former} is timesink\.{now} now, .* {gone}"):
-            assert getattr(timesink, former) is getattr(timesink, now)
-        assert former not in timesink.__all__
-        assert Version(timesink.__version__) < Version(gone), "its time is over: take it out"
 
 
 def test_an_error_shows_the_line_that_called_and_what_is_wrong(tmp_path: Path) -> None:

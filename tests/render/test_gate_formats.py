@@ -80,7 +80,6 @@ def hostile(text: str) -> GateResult:
         ranges=(RangeChange(text, RangeSide(1, 2.0, 3.0), None),),
         runs=(run,),
         notes=(text,),
-        artefact=text,
     )
 
 

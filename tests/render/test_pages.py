@@ -84,7 +84,7 @@ def test_a_format_that_a_command_cannot_write_is_refused_before_anything_is_read
     pages = {form: place for form, place in WRITERS["Page"].items() if form is not Format.MD}
     monkeypatch.setitem(WRITERS, "Page", pages)
     assert Format.MD not in formats_of("Page")
-    assert run(["summary", "no/such/file", "-f", "xml"]) == 2
+    assert run(["show", "steps", "no/such/file", "-f", "xml"]) == 2
     assert "'xml' is not one of" in capsys.readouterr().err
 
 

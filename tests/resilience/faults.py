@@ -76,8 +76,12 @@ def noted(folder: Path, age: str) -> int:
 
 JOBS = (
     Job("report", command("report", "TRACE", "-o", "OUT.html", "--no-cache"), "out.html"),
-    Job("export", command("export", "TRACE", "-o", "OUT.csv", "--table", "host_ops", "--no-cache"), "out.csv"),
-    Job("redact", command("redact", "TRACE", "-o", "OUT.json"), "out.json"),
+    Job(
+        "export",
+        command("report", "--export", "table", "TRACE", "-o", "OUT.csv", "--table", "host_ops", "--no-cache"),
+        "out.csv",
+    ),
+    Job("redact", command("capture", "--redact", "TRACE", "-o", "OUT.json"), "out.json"),
     Job("baseline", baseline, "out.json"),
     Job("ledger", noted, "out.jsonl"),
 )

@@ -137,8 +137,7 @@ def test_a_command_ends_once_it_spent_more_than_its_files_allow(
     path.write_bytes(nsys_sqlite()[0])
     small = ReadLimits(**{limit: 1}, cpu_s_per_mb=0, memory_per_byte=0)
     monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: small)
-    for place in ("diagnosis.engine", "cli.watch"):
-        monkeypatch.setattr(f"timesink.{place}.diagnose", endless)
+    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
     code, told = answer(capsys, "diagnose", str(path), "--no-cache")
     assert code == 2
     assert said in told
@@ -150,8 +149,7 @@ def test_a_command_ends_once_it_spent_more_than_its_files_allow(
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Almost no CPU time is allowed, and a diagnosis has no end."""
     monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: ReadLimits(base_cpu_s=0.2, cpu_s_per_mb=0))
-    for place in ("diagnosis.engine", "cli.watch"):
-        monkeypatch.setattr(f"timesink.{place}.diagnose", endless)
+    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -185,16 +183,6 @@ def test_a_server_keeps_nothing_of_a_file_that_it_refused(tmp_path: Path) -> Non
     finally:
         gc.enable()
     assert kept[-1] - kept[1] < 100_000_000  # 65 MB a request before: 260
-
-
-@pytest.mark.usefixtures("hurried")
-def test_a_folder_that_is_watched_goes_on_after_what_has_no_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "run.sqlite").write_bytes(nsys_sqlite()[0])
-    code, told = answer(capsys, "report", "--watch", str(tmp_path), "--once", "--quiet-for", "0")
-    assert code == 0
-    assert "skipped" in told and "s of CPU time" in told
 
 
 @pytest.mark.usefixtures("hurried")

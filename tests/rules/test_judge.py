@@ -10,7 +10,7 @@ import pytest
 from tests.rules.cases import cases_of
 
 from timesink.diagnosis.judge import fill_template
-from timesink.diagnosis.registry import all_rules, find, former_name_note, former_names, rules_of
+from timesink.diagnosis.registry import all_rules, find, rules_of
 from timesink.diagnosis.rule import Rule, page_paths, summary_of
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Found
 from timesink.knowledge.assumptions import fill_figures, fixes
@@ -78,15 +78,8 @@ def test_a_rule_that_alone_has_its_bottleneck_is_called_as_that_is() -> None:
     assert {name: bottleneck for name, bottleneck in alone.items() if name != bottleneck} == {}
 
 
-def test_former_names_and_codes_are_found_and_former_names_are_noted() -> None:
-    names = {rule.card.name for rule in all_rules()}
-    assert set(former_names().values()) <= names
-    assert not set(former_names()) & names
-    for former, name in former_names().items():
-        assert find(former).card.name == name
-        assert former_name_note(f" {former.upper()}") == f"the rule {former} is now called {name}"
+def test_codes_are_found_in_any_case() -> None:
     assert find("krn103").card.name == "attention-unfused"
-    assert former_name_note("attention-unfused") is None
 
 
 def test_a_module_without_rules_is_named() -> None:

@@ -446,7 +446,7 @@ def test_the_machine_is_measured_by_its_own_command(
 ) -> None:
     monkeypatch.setattr(prices_of, "find_bench", lambda: child(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert run(["calibrate", "machine"]) == 0 and "a CUDA graph of 20 kernels" in capsys.readouterr().out
+    assert run(["plan", "machine"]) == 0 and "a CUDA graph of 20 kernels" in capsys.readouterr().out
     assert kept_prices(read(tmp_path)) is not None
     monkeypatch.setattr(prices_of, "find_bench", lambda: child(tmp_path, "all"))
     assert run(["plan", "machine"]) == 5 and "unspecified launch failure" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_a_hook_finds_what_is_wrong_before_it_is_committed(
     with pytest.raises(TimesinkError) as raised:
         check_kept_file(path)
     assert said in str(raised.value)
-    assert run(["baseline", "check", str(path)]) == 2
+    assert run(["gate", "baseline", "check", str(path)]) == 2
     assert str(path) in capsys.readouterr().err
 
 
@@ -152,8 +152,8 @@ def test_a_suite_has_its_budgets_and_no_other_suite_has_them(
     written(tmp_path, WHOLE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    assert run(["gate", "--suite", "train", "--report", str(BEFORE)]) == 1
+    assert run(["gate", "--suite", "train", "--limits", str(BEFORE)]) == 1
     assert "mean(steps.period_ns) breaks <= 10 ms" in capsys.readouterr().out
-    assert run(["gate", "--suite=train", "--report", str(BEFORE), "--limit", "mean(steps.period_ns) <= 20 ms"]) == 0
+    assert run(["gate", "--suite=train", "--limits", str(BEFORE), "--limit", "mean(steps.period_ns) <= 20 ms"]) == 0
     assert "10 ms" not in capsys.readouterr().out.replace("<= 20 ms", "")
-    assert run(["gate", "--report", str(BEFORE)]) == 2
+    assert run(["gate", "--limits", str(BEFORE)]) == 2

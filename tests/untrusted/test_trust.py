@@ -111,7 +111,7 @@ def test_a_file_that_ends_too_early_is_said_to_and_nobody_interrupted_it(
         raise EOFError("Compressed file ended before the end-of-stream marker was reached")
 
     monkeypatch.setattr("timesink.diagnosis.registry.all_rules", cut)
-    assert run(["rules"]) == 2
+    assert run(["explain"]) == 2
     told = capsys.readouterr().err
     assert "ends before it should" in told
     assert "interrupted" not in told

@@ -129,7 +129,7 @@ def test_a_stored_baseline_passes_no_change_fails_a_regression_and_is_never_pass
 
     assert gate().returncode == 4
     (folder / "m.json").write_text('{"launches per step": 812}')
-    made = timesink("baseline", "update", "--suite", "s", "--reason", "first", "--metrics", "m.json", *RUN)
+    made = timesink("gate", "baseline", "update", "--suite", "s", "--reason", "first", "--metrics", "m.json", *RUN)
     assert (made.returncode, made.stdout.count("\n+")) != (0, 0), made.stderr
     assert '"reason": "first"' in made.stdout
     assert gate("--metrics", "m.json").returncode == 0
@@ -148,7 +148,7 @@ def test_a_stored_baseline_passes_no_change_fails_a_regression_and_is_never_pass
 
 
 def test_a_baseline_of_another_machine_is_invalid_and_names_what_differs(folder: Path, timesink: Timesink) -> None:
-    timesink("baseline", "update", "--suite", "s", "--reason", "first", *RUN)
+    timesink("gate", "baseline", "update", "--suite", "s", "--reason", "first", *RUN)
     file = next((folder / ".timesink" / "baselines" / "s").glob("*.json"))
     content = json.loads(file.read_text())
     content["environment"]["gpu"] = "NVIDIA A100"
@@ -169,10 +169,10 @@ def test_a_lasting_change_in_the_history_is_an_alert_that_fails_nothing(folder: 
 
 
 def test_verify_closes_the_ledgers_entry_with_the_measured_gain(folder: Path, timesink: Timesink) -> None:
-    opened = timesink("ledger", "add", "fewer copies", "--predicted", "0.5,0.8,1.1", "--finding", "CPY101")
+    opened = timesink("verify", "--ledger", "add", "fewer copies", "--predicted", "0.5,0.8,1.1", "--finding", "CPY101")
     assert opened.stdout.startswith("Entry 1 is open in .timesink/ledger.jsonl. ")
     timesink("verify", *FOUR, "--toggle", "SCALE=1/0.92", "--ledger", "1", *RUN)
-    shown = json.loads(timesink("ledger", "show", "1", "-f", "json").stdout)
+    shown = json.loads(timesink("verify", "--ledger", "show", "1", "-f", "json").stdout)
     (listed,), (before, after) = shown["entries"], shown["progress"]
     assert before["step_ms"] - after["step_ms"] == pytest.approx(listed["measured_ms"])
     assert (before["after"], after["after"], before["ratio"]) == ("before", "1 fewer copies", 1)
@@ -182,7 +182,7 @@ def test_verify_closes_the_ledgers_entry_with_the_measured_gain(folder: Path, ti
 
 def test_calibration_is_kept_and_grows_by_sessions(folder: Path, timesink: Timesink) -> None:
     for sessions in (1, 2):
-        done = timesink("calibrate", "--runs", "5", "-f", "json", *RUN)
+        done = timesink("gate", "calibrate", "--runs", "5", "-f", "json", *RUN)
         found = json.loads(done.stdout)["calibration"][0]
         assert (found["sessions"], found["runs"]) == (sessions, 5 * sessions)
     assert 0.0005 < found["run_sd_ratio"] < 0.006

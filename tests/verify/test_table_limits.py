@@ -199,16 +199,16 @@ def test_the_command_runs_no_program_and_writes_what_it_found(
     report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limits = ["--limit", "dram_pct >= 0.95x", "--limit", "registers <= 1.0x"]
-    assert run(["gate", "--report", str(report), "--baseline", str(report), *limits, "--format", "json"]) == 0
+    assert run(["gate", "--limits", str(report), "--baseline", str(report), *limits, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["procedure"] == "table limits"
     assert {row["limit"] for row in document["metrics"]} == {">= 0.95x", "<= 1.0x"}
-    broken = ["gate", "--report", str(report), "--limit", "max(registers) <= 1", "--junit-xml", str(tmp_path / "j.xml")]
+    broken = ["gate", "--limits", str(report), "--limit", "max(registers) <= 1", "--junit-xml", str(tmp_path / "j.xml")]
     assert run(broken) == 1
     assert "breaks <= 1" in capsys.readouterr().out
     assert "<failure" in (tmp_path / "j.xml").read_text()
-    assert run(["gate", "--report", str(report)]) == 2
-    assert run(["gate", "--report", str(report), "--limit", "dram_pct >= 1", "--", "true"]) == 2
+    assert run(["gate", "--limits", str(report)]) == 2
+    assert run(["gate", "--limits", str(report), "--limit", "dram_pct >= 1", "--", "true"]) == 2
 
 
 def test_the_table_of_kernels_is_the_measure() -> None:

@@ -58,7 +58,7 @@ def test_steps_that_stand_out_are_stated_apart_with_their_causes() -> None:
 
 
 def test_the_command_prints_the_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["statement", str(DEMO / "gpt_before.json.gz")]) == 0
+    assert run(["show", "statement", str(DEMO / "gpt_before.json.gz")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["attribution", "throughput"]
 

@@ -6,7 +6,6 @@ name from one goes anywhere else than into the verdict's sentence.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -22,13 +21,13 @@ PREFIX = "timesink/"
 class Log:
     """A place for figures. `attach` runs in the thread that trains, `write` in another one.
 
-    `folder` takes the event files of TensorBoard; `starts_runs`: a run is started where none is active.
+    `folder` takes the event files of TensorBoard.
     """
 
     name = ""
 
-    def __init__(self, folder: Path, starts_runs: bool) -> None:
-        self._folder, self._starts_runs, self._started = folder, starts_runs, False
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._run: Any = None
 
     def attach(self) -> None:
@@ -37,9 +36,6 @@ class Log:
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
         """Keep figures and words of one capture."""
         raise NotImplementedError
-
-    def close(self) -> None:
-        """Write what is still held, and end a run that was started here."""
 
 
 class TensorBoardLog(Log):
@@ -62,11 +58,6 @@ class TensorBoardLog(Log):
         self._run.add_event(event(wall_time=time.time(), step=step, summary=summary(value=values)))
         self._run.flush()
 
-    def close(self) -> None:
-        """Close the event file."""
-        if self._run is not None:
-            self._run.close()
-
 
 class MlflowLog(Log):
     """Metrics and tags of the active run."""
@@ -75,10 +66,7 @@ class MlflowLog(Log):
 
     def attach(self) -> None:
         """The run that is active in this thread."""
-        mlflow = import_module("mlflow")
-        active = mlflow.active_run()
-        if active is None and self._starts_runs:
-            active, self._started = mlflow.start_run(run_name="timesink report --watch"), True
+        active = import_module("mlflow").active_run()
         self._run = None if active is None else active.info.run_id
 
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
@@ -91,11 +79,6 @@ class MlflowLog(Log):
         for key, text in words.items():
             client.set_tag(self._run, PREFIX + key, text)
 
-    def close(self) -> None:
-        """End the run that was started here."""
-        if self._started:
-            import_module("mlflow").end_run()
-
 
 class WandbLog(Log):
     """The summary of the active run: history belongs to the training, whose steps must not go back."""
@@ -104,10 +87,7 @@ class WandbLog(Log):
 
     def attach(self) -> None:
         """The run that is active."""
-        wandb = import_module("wandb")
-        self._run = wandb.run
-        if self._run is None and self._starts_runs:
-            self._run, self._started = wandb.init(project=os.environ.get("WANDB_PROJECT", "timesink")), True
+        self._run = import_module("wandb").run
 
     def write(self, figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
         """Keys of the summary, those of the capture before replaced."""
@@ -116,17 +96,12 @@ class WandbLog(Log):
         kept: dict[str, object] = {**figures, **words, "step": step}
         self._run.summary.update({PREFIX + key: value for key, value in kept.items()})
 
-    def close(self) -> None:
-        """End the run that was started here."""
-        if self._started:
-            self._run.finish()
-
 
 _KINDS = {kind.name: kind for kind in (WandbLog, MlflowLog, TensorBoardLog)}
 NAMES = tuple(_KINDS)
 
 
-def open_logs(names: str | Sequence[str], folder: Path, *, starts_runs: bool = False) -> tuple[Log, ...]:
+def open_logs(names: str | Sequence[str], folder: Path) -> tuple[Log, ...]:
     """The logs of those names. `CaptureError` where a name is none of `NAMES`, or its library is not installed."""
     chosen = [names] if isinstance(names, str) else list(names)
     for name in chosen:
@@ -135,4 +110,4 @@ def open_logs(names: str | Sequence[str], folder: Path, *, starts_runs: bool = F
         found = find_spec(name)
         if found is None or found.origin is None:  # W&B leaves a folder of its name wherever it ran
             raise refused(f"{name} is not installed", f"pip install {name}")
-    return tuple(_KINDS[name](folder, starts_runs) for name in chosen)
+    return tuple(_KINDS[name](folder) for name in chosen)

@@ -4,7 +4,7 @@
 `timesink.recorder` counts the steps of a loop, or of a trainer that calls back at the end of every step. Nothing here
 raises into the training: what cannot be recorded is said in one line on stderr. What takes time (manifest, diagnosis,
 report) is the work of another process of low priority, which waits for
-the ranks, writes the manifest and becomes `timesink report --watch`: ``python -m timesink.capture.trainer ORDER``,
+the ranks, writes the manifest and becomes `timesink.cli.verdict`: ``python -m timesink.capture.trainer ORDER``,
 where ORDER is an `Order` as JSON. A thread of the training waits for it, blocked in a read, so that the training holds
 its interpreter lock; it then prints what the process said and hands figures to the logs. The interpreter waits for the
 thread before it ends.
@@ -252,7 +252,7 @@ class Verdicts:
 
 
 PAGES = "timesink"
-"""The folder, below the one that is watched, that holds the index page, reports and what was stored of each capture."""
+"""The folder, below that of the windows, that holds the index page, reports and what was stored of each capture."""
 
 
 def slug(name: str) -> str:
@@ -264,7 +264,7 @@ def slug(name: str) -> str:
 
 
 def read_stored_row(root: Path, name: str) -> dict[str, Any] | None:
-    """What `timesink report --watch` stored of a capture, its report as a path; None where it has no diagnosis."""
+    """What `timesink.cli.verdict` stored of a window, its report as a path; None where it has no diagnosis."""
     try:
         row = json.loads((root / PAGES / f"{slug(name)}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -280,7 +280,7 @@ def _environment() -> dict[str, str]:
 
 
 def main(text: str) -> int:
-    """Write the manifest; then become `timesink report --watch`, if a verdict is wanted."""
+    """Write the manifest; then become `timesink.cli.verdict`, if a verdict is wanted."""
     # here, as the training imports this file too
     from timesink.capture import manifest as manifests
     from timesink.capture.running import torch_records, wait_for_ranks, write_manifest
@@ -301,8 +301,8 @@ def main(text: str) -> int:
     for sentence in done.missing:
         warn(sentence)
     if order.root:
-        words = ["watch", order.root, "--once", "--name", window.relative_to(order.root).as_posix()]
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "timesink", *words])
+        words = ["timesink.cli.verdict", order.root, window.relative_to(order.root).as_posix()]
+        os.execv(sys.executable, [sys.executable, "-P", "-m", *words])
     return 0
 
 

@@ -27,22 +27,13 @@ _KNOWN = {
 
 def main() -> Never:
     """Entry point of the console script. What is left at the end the system takes back at once, not Python by piece."""
-    code = _answer(sys.argv[1:])
+    code = run(sys.argv[1:])
     with suppress(OSError, AttributeError):  # nobody reads any more, or nobody ever did: Python knows what to do
         sys.stdout.flush()
         sys.stderr.flush()
         atexit._run_exitfuncs()
         os._exit(code)
     sys.exit(code)
-
-
-def _answer(arguments: Sequence[str]) -> int:
-    """As `run`, from what was kept where nothing has changed since."""
-    if os.name == "nt" or "_TIMESINK_COMPLETE" in os.environ or tuple(arguments) in _KNOWN:
-        return run(arguments)
-    from timesink.cli.answers import answered
-
-    return answered(arguments, run)
 
 
 def run(arguments: Sequence[str]) -> int:

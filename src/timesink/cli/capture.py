@@ -106,7 +106,6 @@ def torch(
     warm_up: int = 2,
     stacks: bool = False,
     memory: bool = False,
-    shapes: bool = True,
     auto_ranges: bool = False,
     *,
     run: CaptureRun,
@@ -120,7 +119,7 @@ def torch(
         from timesink.capture.profilers import TorchOptions
 
         settings = run.settings("torch", steps, warm_up, auto_ranges=auto_ranges)
-        return run.record(TorchOptions(shapes, stacks, memory), settings)
+        return run.record(TorchOptions(True, stacks, memory), settings)
 
 
 class NsysRecord(Record, kw_only=True):
@@ -128,10 +127,8 @@ class NsysRecord(Record, kw_only=True):
 
     trace: str = "cuda,nvtx,osrt"
     gpu_metrics: bool = False
-    python_gil: bool = False
     cpu_samples: bool = False
     memory: bool = False
-    whole_graphs: bool = False
     delay_s: float | None = None
     duration_s: float | None = None
 
@@ -142,7 +139,7 @@ class NsysRecord(Record, kw_only=True):
 
         chosen = as_plain(self)
         traces = tuple(part.strip() for part in chosen.pop("trace").split(","))
-        return NsysOptions(traces, cuda_graphs="graph" if chosen.pop("whole_graphs") else "node", **chosen)
+        return NsysOptions(traces, **chosen)
 
 
 @app.command("nsys")
@@ -171,15 +168,12 @@ class NcuRecord(Record, kw_only=True):
     """Which kernels Nsight Compute replays, how, and what it reads of them."""
 
     kernels: str | None = None
-    nvtx: list[str] | None = None
     launch_skip: int = 0
     launch_count: int = 30
     set_name: str = "detailed"
     metrics: str | None = None
     replay: Literal["kernel", "application", "range", "app-range"] = "kernel"
     clock_control: Literal["none", "base"] = "none"
-    cache_control: Literal["all", "none"] = "all"
-    source: bool = False
 
 
 @app.command("ncu")
@@ -205,8 +199,8 @@ def ncu(
         refuse_wrong_names(metrics)
         settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
         found_tool = run.tool("ncu", tool)
-        chosen: dict[str, Any] = {"metrics": metrics, "nvtx": tuple(record.nvtx or ())}
-        if not (record.kernels or record.nvtx or run.whole or run.print_only or run.dry_run):
+        chosen: dict[str, Any] = {"metrics": metrics}
+        if not (record.kernels or run.whole or run.print_only or run.dry_run):
             hottest = find_hottest(run, settings.out, record.launch_count)
             chosen |= hottest if found_tool.knows("--filter-mode") else {"kernels": hottest.get("kernels")}
         return run.record(NcuOptions(**{**as_plain(record), **chosen}), settings, found_tool)

@@ -1,4 +1,4 @@
-"""The commands there are: what each does, where it is, what it was called before, and the help that shows them all.
+"""The commands there are: what each does, where it is, and the help that shows them all.
 
 A command is a function in `cli/` and a row of `commands.txt`. Only the file of the command that runs is imported, so
 `--help` stays quick however many commands there are.
@@ -22,8 +22,6 @@ ENTRIES: dict[str, tuple[str, str]] = {}
 """By what is typed: where it is in `cli/` (file and function), and what it does."""
 GROUPS: dict[str, list[str]] = {}
 """What a user does, in the order it is done, and the commands for it."""
-FORMER: dict[str, str] = {}
-"""Names of before, and what is typed now."""
 
 
 def _read_table() -> None:
@@ -32,9 +30,8 @@ def _read_table() -> None:
         lines = table.read().splitlines()
     for line in lines:
         if line[:1] == " ":
-            typed, function, former, summary = (cell.strip() for cell in line.split("  ") if cell.strip())
+            typed, function, summary = (cell.strip() for cell in line.split("  ") if cell.strip())
             ENTRIES[typed] = function, summary
-            FORMER.update(dict.fromkeys(former.split(", ") if former != "-" else (), typed))
             if " " not in typed and group != "Unlisted":
                 GROUPS.setdefault(group, []).append(typed)
         elif line[:1] not in ("", "#"):
@@ -42,12 +39,10 @@ def _read_table() -> None:
 
 
 _read_table()
-# What serves for as long as its user likes: each request, or each capture that appears, has a budget of its own.
-SERVERS = {"report --watch", "report --serve", "mcp"}
+# What serves for as long as its user likes: each request has a budget of its own.
+SERVERS = {"report --serve", "mcp"}
 COMMANDS = {name: ENTRIES[name][1] for names in GROUPS.values() for name in names}
 SHOWN = {heading: names for heading, names in GROUPS.items() if heading != "More"}
-# The option that chose it before does so still.
-_FORMER_OPTIONS = {"gate": {"--report": "gate --limits"}}
 _SWITCHES = {"--verbose", "-v", "--no-cache", "--no-color", "--linked-only", "--tree"}
 
 PURPOSE = "Find the time a GPU program loses, prove it from the profile, price one change."
@@ -118,12 +113,9 @@ def version() -> str:
 def resolve(words: Sequence[str]) -> tuple[str, str, list[str]]:
     """The name by which a command was asked for, the one of `ENTRIES` that it means, and the words left for it.
 
-    A name that was in use before stays what it was asked for by. Words that begin with a file ask for its diagnosis.
+    Words that begin with a file ask for its diagnosis.
     The meaning is empty where there is none.
     """
-    for count in (2, 1):
-        if (typed := " ".join(words[:count])) in FORMER:
-            return typed, FORMER[typed], list(words[count:])
     name, *rest = words
     if name in ENTRIES and " " not in name:
         meant, rest = _chosen(name, rest)
@@ -136,9 +128,6 @@ def resolve(words: Sequence[str]) -> tuple[str, str, list[str]]:
 def _chosen(command: str, words: list[str]) -> tuple[str, list[str]]:
     """Which of the things that a command does the words choose, and the words without the one that chooses it."""
     end = words.index("--") if "--" in words else len(words)
-    for option, entry in _FORMER_OPTIONS.get(command, {}).items():
-        if any(word.partition("=")[0] == option for word in words[:end]):
-            return entry, words
     for entry, choice in modes(command):
         option, _, value = choice.partition(" ")
         for at in reversed(range(end)):

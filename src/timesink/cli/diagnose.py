@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.cli.options import DescribedReading, PageOutput, RuleChoice, note_former_name
+from timesink.cli.options import DescribedReading, PageOutput, RuleChoice
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
 from timesink.render import Format
@@ -82,7 +82,6 @@ def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -
     """
     from timesink.diagnosis.registry import find
 
-    note_former_name(code)
     if assumptions:
         from timesink.render.rule_page import assumptions as assumed
 

@@ -45,7 +45,6 @@ def export(
     to: Literal["perfetto", "speedscope", "collapsed", "table"] | None = None,
     output: Path | None = None,
     table: str | None = None,
-    no_findings: bool = False,
     time: StackTime = StackTime.GPU,
     *,
     reading: PricedReading,
@@ -82,7 +81,7 @@ def export(
         elif output.suffix.lower() in (COLLAPSED, ".json"):
             _write_stacks(trace, part, time if output.suffix.lower() == COLLAPSED else None)
         else:
-            _write_perfetto(trace, None if no_findings else diagnose(trace), part)
+            _write_perfetto(trace, diagnose(trace), part)
     return 0
 
 

@@ -1,10 +1,10 @@
 """How help looks: one line of usage, arguments and options by what they stand for, commands in groups.
 
 Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what to type instead. `ShownCommand` and
-`ShownGroup` do that for every command, and take the spellings that options had before without showing them.
+`ShownGroup` do that for every command.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +15,6 @@ from typer.core import TyperCommand, TyperGroup
 from timesink.cli.output import begin
 from timesink.startup import read_plainly, start_small
 
-# The name an option has everywhere, and what it was called in some commands before.
-FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "--output": ("--out",),
-    "--only": ("--select",),
-    "--skip": ("--ignore",),
-    "--tool": ("--nsys", "--ncu"),
-}
 # What marks an option that is shown by `--help-all` only, and those that mean the same everywhere: `timesink --help`
 # shows them once for all commands.
 RARE: Final = "rare"
@@ -58,10 +51,6 @@ class ShownCommand(TyperCommand):
         """Arguments, then options."""
         _write_parameters(self, ctx, formatter)
 
-    def make_parser(self, ctx: Any) -> Any:
-        """The parser, which knows former spellings too."""
-        return _with_former_options(self, super().make_parser(ctx))
-
 
 class ShownGroup(TyperGroup):
     """Commands under one name, with `modes` as a command has. Without one of them it shows its help: no error."""
@@ -92,10 +81,6 @@ class ShownGroup(TyperGroup):
         shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
         with formatter.section("Commands"):
             formatter.write_dl([(name, first_line(command.help or "")) for name, command in shown])
-
-    def make_parser(self, ctx: Any) -> Any:
-        """The parser, which knows former spellings too."""
-        return _with_former_options(self, super().make_parser(ctx))
 
 
 def _configured(options: set[str], args: list[str]) -> dict[str, Any]:
@@ -193,12 +178,3 @@ def _plain_bounds(text: str, param: Any) -> str:
 
 def _short(figure: float) -> str:
     return str(figure).removesuffix(".0")
-
-
-def _with_former_options(command: TyperCommand | TyperGroup, parser: Any) -> Any:
-    spelled = {name for param in command.params for name in param.opts}
-    for param in command.params:
-        if former := {old for name in param.opts for old in FORMER_OPTIONS.get(name, ())} - spelled:
-            action = "append" if param.multiple else "store"
-            parser.add_option(obj=param, opts=sorted(former), dest=param.name, action=action, nargs=param.nargs)
-    return parser

@@ -144,9 +144,7 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
     return trace
 
 
-def roofline(
-    report: Path, svg: bool = False, against: Path | None = None, no_cache: bool = False, *, writing: PageOutput
-) -> int:
+def roofline(report: Path, against: Path | None = None, no_cache: bool = False, *, writing: PageOutput) -> int:
     """Draw the roofline of profiled kernels.
 
     Peaks come from the report's own counters at the clock it was profiled at; a datasheet stands in where it has none,
@@ -154,7 +152,7 @@ def roofline(
     """
     target = writing.sink([report] if against is None else [report, against])
     trace = read_profiles(report, not no_cache)
-    is_picture = svg or (target.path is not None and target.path.suffix.lower() == ".svg")
+    is_picture = target.path is not None and target.path.suffix.lower() == ".svg"
     if against is not None and not is_picture and target.form is not Format.HTML:
         raise UsageError(
             "arrows need a picture", remedy="add -o roof.svg or -o roof.html; `timesink kernels` compares in a table"

@@ -207,7 +207,6 @@ class LoopOptions(Record, kw_only=True):
     steps: int = 6
     settle: int = 5
     timed: int = 10
-    always: bool = False
     kernel_bench: str | None = None
     made: bool = False
     fact: list[str] | None = None
@@ -358,7 +357,7 @@ class Loop(Record):
         from timesink.diagnosis.undiagnosable import UNEXPLAINED, unexplained_share
 
         share = unexplained_share(timeline)
-        if share < UNEXPLAINED.default and not self.chosen.always:
+        if share < UNEXPLAINED.default:
             self.stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
             return None
         why = f"{share_text(share)} of the step is idle without a cause"

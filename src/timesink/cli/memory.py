@@ -9,9 +9,7 @@ from timesink.cli.options import Commands, PageOutput, read_traces
 from timesink.cli.output import sink
 from timesink.errors import UsageError
 from timesink.memory_plan import (
-    OptimizerName,
     Precision,
-    Recompute,
     Sharding,
     configuration,
     json_object,
@@ -59,11 +57,8 @@ class PlanSettings(Record, kw_only=True):
     batch: int | None = None
     sequence: int | None = None
     precision: Precision | None = None
-    optimizer: OptimizerName | None = None
-    recompute: Recompute | None = None
     sharding: Sharding | None = None
     ranks: int | None = None
-    tensor: int | None = None
     context: int | None = None
     gpu_memory: float | None = None
 
@@ -74,8 +69,6 @@ class PlanSettings(Record, kw_only=True):
             batch=self.batch,
             sequence=self.sequence,
             precision=self.precision,
-            optimizer=self.optimizer,
-            recompute=self.recompute,
         )
         if self.context is not None:
             changed.pop("train", None)
@@ -86,7 +79,7 @@ class PlanSettings(Record, kw_only=True):
         elif "batch" in train:
             changed["serve"] = {**_section(changed, "serve"), "batch": train["batch"]}
         memory_bytes = None if self.gpu_memory is None else int(self.gpu_memory * 1e9)
-        parallel = _known(sharding=self.sharding, data=self.ranks, tensor=self.tensor)
+        parallel = _known(sharding=self.sharding, data=self.ranks)
         for section, values in (("parallel", parallel), ("gpu", _known(memory_bytes=memory_bytes))):
             if values:
                 changed[section] = {**_section(changed, section), **values}

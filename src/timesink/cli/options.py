@@ -8,9 +8,9 @@ parameter, else under `shared`.
     "paths": ["", "PATH", "Profiles of PyTorch (.json, ...)"]    an argument, told by its place
 
 The fourth may have: `min`, `max`, `envvar`, `file_okay`; `complete`, a function of `completion` or the words to offer;
-`writes`, the classes of results whose formats are to choose from; `rare`, shown by --help-all only; `former`, taken
-until 1.0 and not shown. Options that belong together are the fields of a frozen dataclass, a group. A command takes a
-group as one keyword-only parameter, and `ungrouped` shows its fields to typer one by one:
+`writes`, the classes of results whose formats are to choose from; `rare`, shown by --help-all only.
+Options that belong together are the fields of a frozen dataclass, a group. A command takes a group as one
+keyword-only parameter, and `ungrouped` shows its fields to typer one by one:
 
     def command(paths: list[Path], top: int = 10, *, reading: Reading, writing: PageOutput) -> int: ...
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
@@ -64,7 +63,6 @@ def _as_typed(name: str, hint: Any, *places: str) -> Any:
         rest["autocompletion"] = completion.one_of(*offered) if is_list else getattr(completion, offered)
     if results := rest.pop("writes", None):
         rest |= _formats(*results)
-    rest["hidden"] = rest.pop("former", False)
     if rest.pop("rare", False):
         rest["rich_help_panel"] = RARE
     if spelled:
@@ -297,8 +295,6 @@ class RuleChoice(Record, kw_only=True):
         """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""
         from timesink.diagnosis.registry import all_rules, find_all
 
-        for name in (*(self.only or ()), *(self.skip or ())):
-            note_former_name(name)
         wanted, unwanted = find_all(self.only or ()), find_all(self.skip or ())
         return tuple(rule for rule in wanted or all_rules() if rule not in unwanted)
 
@@ -330,14 +326,6 @@ class RuleChoice(Record, kw_only=True):
     def overrides(self) -> dict[str, float]:
         """`CODE.name=value` texts as limits by name; the engine refuses names that no rule has."""
         return dict(_limit(text) for text in self.limits or ())
-
-
-def note_former_name(name: str) -> None:
-    """Say on stderr what a rule is called now that is asked for by the name it had before."""
-    from timesink.diagnosis.registry import former_name_note
-
-    if note := former_name_note(name):
-        sys.stderr.write(f"timesink: {note}\n")
 
 
 def _limit(text: str) -> tuple[str, float]:

@@ -188,8 +188,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    screen = getattr(sys.stderr, "uncopied", sys.stderr)  # progress is no part of an answer that is kept
-    console = Console(file=screen, markup=False, emoji=False)
+    console = Console(file=sys.stderr, markup=False, emoji=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     progress = Progress(*columns, console=console, transient=True)
     task = progress.add_task(what, total=None)

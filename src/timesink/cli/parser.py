@@ -13,7 +13,6 @@ from typer.exceptions import TyperException
 from timesink.cli.commands import (
     COMMANDS,
     ENTRIES,
-    FORMER,
     OPTIONS_OF_MOST,
     SERVERS,
     entry_of,
@@ -48,12 +47,10 @@ class LazyCommands(ShownGroup):
         return super().parse_args(ctx, [*rest[:end], *before, *rest[end:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command's name, the command itself, and the arguments left for it. A former name says the new one."""
+        """The command's name, the command itself, and the arguments left for it."""
         name, entry, rest = resolve(args)
         if not entry:
             return super().resolve_command(ctx, args)
-        if name in FORMER and not ctx.resilient_parsing:
-            sys.stderr.write(f"timesink: `timesink {name}` is now `timesink {entry}`; the old name goes with 1.0\n")
         return name, loaded(entry, name), rest
 
     def get_help(self, ctx: Any) -> str:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 def ranks(
     places: list[str],
     engine: str = "threads",
-    workers: int = 0,
-    scheduler: str | None = None,
     top: int = 16,
     no_cache: bool = False,
     *,
@@ -40,7 +38,7 @@ def ranks(
     from timesink.cluster import without_credentials
 
     target = writing.sink([without_credentials(place) for place in places])
-    run = _run(places, engine, workers, scheduler)
+    run = _run(places, engine)
     for path, reason in run.quarantined:
         answer_is_partial(TimesinkError(f"{path}: {reason}"))
     for path, reason in run.damaged:
@@ -53,7 +51,7 @@ def ranks(
     return 0
 
 
-def _run(places: list[str], engine: str, workers: int, scheduler: str | None) -> Run:
+def _run(places: list[str], engine: str) -> Run:
     from timesink.cluster import find_files
     from timesink.cluster.engines import engine_of
     from timesink.cluster.run import run_of
@@ -62,7 +60,7 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None) ->
         warnings.simplefilter("always")
         with working("looking for traces"):
             files = find_files(places)
-        chosen = engine_of(engine, workers, scheduler)
+        chosen = engine_of(engine)
         with working(f"reading {len(files)} files") as show:
             run = run_of(files, chosen, watch=_Progress(show))
     from timesink.cluster.engines import PlaintextScheduler
@@ -87,10 +85,7 @@ class _Progress(State):
 class LogReading(Record, kw_only=True):
     """How logs are read."""
 
-    unit: Literal["s", "ms", "us", "ns"] = "s"
     columns: str = ""
-    skip: int = 0
-
     no_cache: bool = False
 
     def stages(self, paths: list[Path]) -> Staged:
@@ -98,10 +93,10 @@ class LogReading(Record, kw_only=True):
         from timesink.views.pipeline import Staged, are_logs
 
         if are_logs(paths):
-            return Staged.logged(paths, self.unit, self.columns, self.skip)
+            return Staged.logged(paths, columns=self.columns)
         trace = of_run(read_traces(paths, cache=not self.no_cache), None, paths)
         with working("looking for stages"):
-            return Staged.traced(trace, self.skip)
+            return Staged.traced(trace)
 
 
 class PipelineLimits(Record, kw_only=True):

@@ -235,9 +235,7 @@ def _number(text: str) -> int:
     return max(-_LARGEST, min(int(text), _LARGEST))
 
 
-def serve(
-    paths: list[Path], port: int = 0, no_findings: bool = False, no_browser: bool = False, *, reading: PricedReading
-) -> int:
+def serve(paths: list[Path], port: int = 0, no_browser: bool = False, *, reading: PricedReading) -> int:
     """Show a report whose timeline holds every event.
 
     For traces too large for one file. The page asks this machine for what it shows: the timeline at once, and the
@@ -253,7 +251,7 @@ def serve(
         trace = reading.trace(paths)
         check_device_work(trace, "timeline")
         whole = _drawn(whole_timeline(trace))
-        page, tiles = timeline_page(fitted(whole, LIVE_RUNS), live=True, awaits=not no_findings), Tiles(whole)
+        page, tiles = timeline_page(fitted(whole, LIVE_RUNS), live=True, awaits=True), Tiles(whole)
     try:
         server = Server(port, secrets.token_urlsafe(32), page, tiles)
     except OSError as error:
@@ -261,8 +259,7 @@ def serve(
     with server:
         sys.stdout.write(f"{server.address}\nCtrl-C ends it\n")
         sys.stdout.flush()
-        if not no_findings:
-            Thread(target=_add_report, args=(server, trace, paths), daemon=True).start()
+        Thread(target=_add_report, args=(server, trace, paths), daemon=True).start()
         if not no_browser:
             webbrowser.open(server.address)
         try:

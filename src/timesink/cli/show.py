@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from timesink.cli.options import PageOutput, PricedReading, Reading
 from timesink.cli.output import working
@@ -61,9 +61,7 @@ def view(doing: str, *, times: str = "", gpu: str = "") -> Callable[[Callable[..
 def steps(
     trace: Trace,
     top: int = 10,
-    ranges: bool = False,
     tree: bool = False,
-    calls: bool = False,
     by_thread: bool = False,
     kernels_of: str | None = None,
 ) -> Page:
@@ -79,9 +77,9 @@ def steps(
         if fault := pattern_fault(kernels_of):
             raise UsageError(f"--kernels-of: {kernels_of!r} is not a regular expression: {fault}")
         return operator_kernels_page(trace, top, kernels_of)
-    if ranges or tree:
+    if tree:
         return ranges_page(trace, top, tree=tree, by_thread=by_thread)
-    if calls or by_thread:
+    if by_thread:
         return calls_page(trace, top, by_thread=by_thread)
     return summary_page(trace, top)
 
@@ -190,9 +188,6 @@ def _stated(paths: list[Path], before: list[Path] | None, reading: Reading) -> P
         return statement_page(trace, unchanged)
 
 
-Format16 = Literal["bf16", "fp16", "fp32"]
-
-
 class PlannedModel(Record, kw_only=True):
     """A model that is not running."""
 
@@ -200,7 +195,6 @@ class PlannedModel(Record, kw_only=True):
     gpu: str | None = None
     batch: int = 1
     sequence: int = 2048
-    dtype: Format16 = "bf16"
 
     def page(self) -> Page:
         """Its operators."""
@@ -210,7 +204,7 @@ class PlannedModel(Record, kw_only=True):
         assert self.model is not None
         if self.gpu is None:
             raise UsageError("which GPU the model would run on is not said", remedy="add --gpu H200, for one")
-        return planned_page(model_in(self.model), _gpu(self.gpu), self.batch, self.sequence, self.dtype)
+        return planned_page(model_in(self.model), _gpu(self.gpu), self.batch, self.sequence)
 
 
 def ops(
@@ -264,7 +258,6 @@ def _gpu(name: str) -> GpuPeaks:
 def plan(
     paths: list[Path] | None = None,
     changes: list[str] | None = None,
-    list_changes: bool = False,
     measure: bool = False,
     *,
     writing: PageOutput,
@@ -282,7 +275,7 @@ def plan(
     from timesink.fixes.table import parse_change
 
     target = writing.sink(paths or ())
-    if list_changes or not (paths or changes or measure):
+    if not (paths or changes or measure):
         from timesink.views.plan import grammar_page
 
         target.show(grammar_page())

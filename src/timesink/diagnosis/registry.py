@@ -4,13 +4,13 @@ A module whose name begins with an underscore holds what the rules of a topic sh
 """
 
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
 
-from timesink.diagnosis.rule import Rule, page_paths, rule_texts
+from timesink.diagnosis.rule import Rule
 from timesink.errors import unknown
 
 
@@ -31,23 +31,15 @@ def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
     return tuple(map(import_module, names))
 
 
-@cache
-def former_names() -> Mapping[str, str]:
-    """Names that rules had before, and the names they have now."""
-    return {former: name for name in sorted(page_paths()) for former in rule_texts(name).former}
-
-
 def find(code_or_name: str) -> Rule:
-    """The rule with that code or name, present or former, in any case. `UsageError` names the nearest ones."""
+    """The rule with that code or name, in any case. `UsageError` names the nearest ones."""
     wanted = code_or_name.strip().lower()
-    wanted = former_names().get(wanted, wanted)
     cards = {rule: rule.card for rule in all_rules()}
     for rule, card in cards.items():
         if wanted in (card.code.lower(), card.name):
             return rule
     shown = {name: f"{card.code} {card.name}" for card in cards.values() for name in (card.code, card.name)}
-    former = {name: shown[present] for name, present in former_names().items()}
-    raise unknown("rule", code_or_name, {**shown, **former}, "timesink explain")
+    raise unknown("rule", code_or_name, shown, "timesink explain")
 
 
 def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:
@@ -59,13 +51,6 @@ def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:
         several = [rule for rule in all_rules() if rule.code.startswith(part.upper())]
         found |= {rule.code: rule for rule in several or [find(part)]}
     return tuple(found.values())
-
-
-def former_name_note(name: str) -> str | None:
-    """A note for whoever asks for a rule by a name that it had before; None for any other name."""
-    former = name.strip().lower()
-    present = former_names().get(former)
-    return f"the rule {former} is now called {present}" if present else None
 
 
 def rules_of(module: ModuleType) -> tuple[Rule, ...]:

@@ -151,7 +151,7 @@ class Texts(Record, eq=False):
     """What a rule says and what it compares. `said` has its templates by name: message, subject, advice, verify,
     otherwise; what a kind of program is told in other words is there too, as ``advice pytorch``. The first of the
     `facts` is the figure that its findings are about. `variants` are more texts of rows of one kind, by its name:
-    `words`, and others by theirs. `declared` are fields of `Rule`, `former` the names that it had before."""
+    `words`, and others by theirs. `declared` are fields of `Rule`."""
 
     declared: Mapping[str, Any]
     said: Mapping[str, str]
@@ -159,7 +159,6 @@ class Texts(Record, eq=False):
     limits: Mapping[str, Limit]
     references: tuple[str, ...]
     variants: Mapping[str, Mapping[str, str]]
-    former: tuple[str, ...]
     of_figure: Mapping[str, Fact]
     always: tuple[Fact, ...]
 
@@ -184,7 +183,6 @@ def rule_texts(name: str) -> Texts:
 
         - Code: COM107, and so Capture, Since, Symptom and Every step: fields of `Rule`; Needs, Reads: names of tables
         - Bottleneck: that of its findings, where the rule is not called as it is
-        - Former: the names that it had before
         - Advice: a sentence, `- Reference:` an address, and so on
         - Advice pytorch: another sentence for programs of PyTorch; the one above names nothing that only these have
         - Fact idle_ratio: its label; below it How, and where they are not `ratio`, none and `found` Unit, Table, Shown
@@ -194,7 +192,7 @@ def rule_texts(name: str) -> Texts:
     from timesink.model.tables import ALL
 
     tables = {table.name: table for table in ALL}
-    facts, limits, references, former = list[Fact](), dict[str, Limit](), list[str](), tuple[str, ...]()
+    facts, limits, references = list[Fact](), dict[str, Limit](), list[str]()
     declared, said, variants = dict[str, Any](), {"bottleneck": name.replace("-", "_")}, dict[str, dict[str, str]]()
     for entry in f"\n{_parts(name)[1].strip()}".split("\n- ")[1:]:
         (key, text), *below = map(_entry, entry.split("\n  - "))
@@ -212,8 +210,6 @@ def rule_texts(name: str) -> Texts:
             variants[figure] = {"words": text, **{name.lower(): other for name, other in below}}
         elif kind == "Reference":
             references.append(text)
-        elif kind == "Former":
-            former = tuple(text.split(", "))
         elif kind in ("Message", "Subject", "Advice", "Verify", "Otherwise", "Bottleneck"):
             said[key.lower()] = text
         elif kind in ("Needs", "Reads"):
@@ -224,7 +220,7 @@ def rule_texts(name: str) -> Texts:
             raise ValueError(f"{name}: no text of a rule is called {key!r}")
     of_figure = {fact.figure: fact for fact in facts}
     always = tuple(fact for fact in facts if fact.shown == "always")
-    return Texts(declared, said, tuple(facts), limits, tuple(references), variants, former, of_figure, always)
+    return Texts(declared, said, tuple(facts), limits, tuple(references), variants, of_figure, always)
 
 
 def _entry(lines: str) -> tuple[str, str]:

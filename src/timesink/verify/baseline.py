@@ -148,7 +148,7 @@ def save(path: Path, baseline: Baseline, tool_version: str) -> None:
     write(path, _record(baseline, tool_version))
 
 
-def summarise_runs(rows: Sequence[RunRow], when: datetime, sha: str) -> tuple[BaselineRun, ...]:
+def summarise_runs(rows: Sequence[RunRow], when: datetime, sha: str = "") -> tuple[BaselineRun, ...]:
     """Run rows as they are stored."""
     stamp = when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
     return tuple(BaselineRun(row.mean_s, row.median_s, row.steps - row.dropped, stamp, sha) for row in rows)

@@ -231,15 +231,11 @@ def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:
 
 @contextmanager
 def launching(
-    commands: Mapping[Side, Command], source: StepSource, timeout_s: float = LONGEST_RUN_S, keep: Path | None = None
+    commands: Mapping[Side, Command], source: StepSource, timeout_s: float = LONGEST_RUN_S
 ) -> Iterator[Launcher]:
-    """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
+    """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes."""
     with ExitStack() as stack:
-        if keep is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timesink-")))
-        else:
-            keep.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="session-", dir=keep))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timesink-")))
         watch = stack.enter_context(GpuWatch(folder, visible_devices(commands.values())))
         yield Launcher(commands, source, folder, watch, timeout_s)
 

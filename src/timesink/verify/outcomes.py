@@ -277,7 +277,6 @@ class GateResult(Presentable, Record):
     ranges: tuple[RangeChange, ...] = ()
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
-    artefact: str = ""
     origin: Origin = UNASKED
     sides: tuple[Trace, Trace] | None = None
 

@@ -222,7 +222,7 @@ def _profiled(limits: KernelLimits, line: KernelRoofline, total_ns: float) -> tu
     )
 
 
-def planned_page(model: Model, gpu: GpuPeaks, sequences: int, rows: int, dtype: str) -> Page:
+def planned_page(model: Model, gpu: GpuPeaks, sequences: int, rows: int, dtype: str = "bf16") -> Page:
     """The operators of a model that is not running: forward and backward over the sequences, and one more token."""
     batch, one = Batch(sequences, rows, rows, dtype), Batch(sequences, 1, rows, dtype)
     prefill, decode = forward_operators(model, batch, gpu), forward_operators(model, one, gpu)

@@ -1,4 +1,4 @@
-"""The tables of what is kept between runs: ledger, calibration, baselines, and captures of a watched folder."""
+"""The tables of what is kept between runs: ledger, calibration, baselines, and windows of a training."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -91,15 +91,14 @@ SHOWN: Final = 3  # as many as a line of an index holds
 _FORMAT: Final = 1
 
 
-class Watched(Record):
-    """What is kept of a capture: `name` is its path below the folder, `key` says which bytes were looked at.
+class WindowRow(Record):
+    """What is kept of a window that a training recorded: `name` is its path below the folder.
 
     `error` says why it could not be diagnosed, and is empty otherwise. `figures` have their unit at the end of their
     name; `saves` are the costliest findings; `report` is the file of the report beside the index.
     """
 
     name: str
-    key: str
     recorded: str
     error: str = ""
     bottleneck: str = ""
@@ -111,12 +110,12 @@ class Watched(Record):
 
     def stored(self) -> dict[str, Any]:
         """As a document."""
-        return {"timesink_watched": _FORMAT, **as_plain(self)}
+        return {"timesink_window": _FORMAT, **as_plain(self)}
 
     @classmethod
     def of(cls, document: Any) -> Self | None:
         """From a document; None where it is none of `stored`."""
-        if not isinstance(document, dict) or document.pop("timesink_watched", None) != _FORMAT:
+        if not isinstance(document, dict) or document.pop("timesink_window", None) != _FORMAT:
             return None
         try:
             return cls(**{**document, "saves": tuple(document["saves"])})
@@ -124,14 +123,14 @@ class Watched(Record):
             return None
 
 
-def watched(name: str, key: str, recorded: str, diagnosis: Diagnosis, report: str) -> Watched:
+def row_of(name: str, recorded: str, diagnosis: Diagnosis, report: str) -> WindowRow:
     """The row of a diagnosis."""
     partial = f"partial answer, {diagnosis.partial}: " if diagnosis.partial else ""
-    return Watched(
-        name, key, recorded,
+    return WindowRow(
+        name, recorded,
         bottleneck=diagnosis.bottleneck.value,
         statement=partial + diagnosis.statement,
-        figures=watched_figures(diagnosis),
+        figures=logged_figures(diagnosis),
         saves=tuple(
             f"{card.code} {saving_text(finding, interval=False)}{_at_line(finding.where)}"
             for card, finding in diagnosis.findings[:SHOWN]
@@ -141,7 +140,7 @@ def watched(name: str, key: str, recorded: str, diagnosis: Diagnosis, report: st
     )  # fmt: skip
 
 
-def watched_figures(diagnosis: Diagnosis) -> dict[str, float]:
+def logged_figures(diagnosis: Diagnosis) -> dict[str, float]:
     """Figures for a log of runs; what the capture does not show is left out."""
     left = what_is_left(diagnosis, MATERIAL.default)
     span_ns = sum(device.span_ns for device in diagnosis.devices)

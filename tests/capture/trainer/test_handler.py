@@ -147,7 +147,6 @@ def test_tensorboard_reads_figures_and_words_back(tmp_path: Path) -> None:
     (log,) = open_logs("tensorboard", tmp_path)
     log.attach()
     log.write(FIGURES, WORDS, 20)
-    log.close()
     kept = EventAccumulator(str(tmp_path))
     kept.Reload()
     (scalar,) = kept.Scalars("timesink/step_p50_ms")
@@ -177,11 +176,14 @@ def test_wandb_has_figures_and_words_in_its_summary(tmp_path: Path, monkeypatch:
         pytest.skip("wandb is not installed (pip install wandb)")
     for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    (log,) = open_logs("wandb", tmp_path, starts_runs=True)
+    (log,) = open_logs("wandb", tmp_path)
+    with pytest.raises(RuntimeError, match=r"wandb\.init"):
+        log.write(FIGURES, WORDS, 20)
+    run = wandb.init(project="timesink")
     log.attach()
     log.write(FIGURES, WORDS, 20)
-    summary = dict(wandb.run.summary)
-    log.close()
+    summary = dict(run.summary)
+    run.finish()
     assert summary == {"timesink/step_p50_ms": 12.5, "timesink/step": 20} | {
         f"timesink/{key}": value for key, value in WORDS.items()
     }

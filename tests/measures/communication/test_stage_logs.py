@@ -75,11 +75,11 @@ def test_a_log_that_says_nothing_is_refused_with_its_reason(text: str, says: str
 
 def test_the_gate_fails_below_its_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [str(path) for path in logs(tmp_path, 13.0)]
-    assert run(["pipeline", *texts, "--min-overlap", "0.4"]) == 0
-    assert run(["pipeline", *texts, "--min-overlap", "0.6"]) == 1
-    assert run(["pipeline", *texts, "--min-overlap", "0.6", "--exit-zero"]) == 0
+    assert run(["ranks", "--pipeline", *texts, "--min-overlap", "0.4"]) == 0
+    assert run(["ranks", "--pipeline", *texts, "--min-overlap", "0.6"]) == 1
+    assert run(["ranks", "--pipeline", *texts, "--min-overlap", "0.6", "--exit-zero"]) == 0
     capsys.readouterr()
-    assert run(["pipeline", *texts, "--format", "json"]) == 0
+    assert run(["ranks", "--pipeline", *texts, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["overlap"][0]["overlap_score"] == 0.5
 
 

@@ -151,7 +151,7 @@ def test_a_model_needs_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {"forward", "backward", "decode", "phases"} <= set(page)
     (down,) = [row for row in page["forward"] if row["operator"] == "down projection"]
     assert down["flops"] == 4 * 2 * 2048 * 1376 * 512
-    assert run(["classify", "--model-config", str(path), "--gpu", "H100"]) == 2
+    assert run(["show", "ops", "--model-config", str(path), "--gpu", "H100"]) == 2
     assert "H100 PCIe, H100 SXM5" in capsys.readouterr().err
 
 

@@ -173,10 +173,9 @@ class WorkFacts(Record, kw_only=True):
 
 
 class RunSession(Record, kw_only=True):
-    """How long a run may take, and where its output is kept."""
+    """How long a run may take, and whether it tells how far it is."""
 
     timeout: float = LONGEST_RUN_S
-    keep: Path | None = None
     quiet: bool = False
 
     def tell(self, line: str) -> None:
@@ -184,10 +183,10 @@ class RunSession(Record, kw_only=True):
         tell(line, self.quiet)
 
     def launcher(self, commands: Mapping[Side, Command], source: StepSource) -> AbstractContextManager[Launcher]:
-        """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
+        """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes."""
         from timesink.verify.gate import launching
 
-        return launching(commands, source, self.timeout, self.keep)
+        return launching(commands, source, self.timeout)
 
 
 def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:

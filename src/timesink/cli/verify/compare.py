@@ -43,7 +43,6 @@ class Judgement(Record, kw_only=True):
 def compare(
     before: Path,
     after: Path,
-    no_findings: bool = False,
     unprofiled: list[float] | None = None,
     gitlab_codequality: Path | None = None,
     no_cache: bool = False,
@@ -78,7 +77,7 @@ def compare(
             check_calibration(judged.calibration, trace_facts(traces[0]).get("gpu", ""))
         result = compare_captures(
             traces,
-            None if no_findings else _diagnoses(traces),
+            _diagnoses(traces),
             threshold_ratio=share(judged.threshold),
             deviation=deviation,
             facts=capture_facts((before, after), traces),

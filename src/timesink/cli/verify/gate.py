@@ -63,14 +63,12 @@ class StoredBaseline(Record, kw_only=True):
 class GateReports(GateOutput, kw_only=True):
     """Where the result of the gate goes, services for continuous integration included."""
 
-    artefact: str = ""
     openmetrics: Path | None = None
     gitlab_codequality: Path | None = None
 
     def report(self, result: GateResult, sink: Sink) -> int:
         """Write every report; return the exit code."""
-        linked = replace(result, artefact=self.artefact)
-        return self.write(linked, sink, open_metrics=self.openmetrics, code_quality=self.gitlab_codequality)
+        return self.write(result, sink, open_metrics=self.openmetrics, code_quality=self.gitlab_codequality)
 
 
 def gate(
@@ -135,7 +133,6 @@ def gate(
 
 def limits(
     paths: list[Path] | None = None,
-    report: list[Path] | None = None,
     baseline: list[Path] | None = None,
     limit: list[str] | None = None,
     suite: str = "",
@@ -146,7 +143,7 @@ def limits(
 
     Several PATHs are the ranks of one job. Exits as `timesink gate` does.
     """
-    held = [*(paths or ()), *(report or ())]
+    held = paths or []
     target = writing.sink([*held, *(baseline or ())])
     if not (held and limit):
         raise UsageError(
@@ -175,7 +172,6 @@ class AddedRuns(Record, kw_only=True):
 
     runs: int = 10
     fresh: bool = False
-    sha: str = ""
     suite: str = "default"
     root: Path = Path(".timesink")
 
@@ -219,8 +215,8 @@ def update(
         raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
     kept = replace(start, updates=old.updates if old else ())
     measured = counters(kept_counters.metrics, kept_counters.capture)
-    update = baselines.Update(now.date().isoformat(), reason, added.sha)
-    new = add_runs(kept, baselines.summarise_runs(rows[1:], now, added.sha), measured, update)
+    update = baselines.Update(now.date().isoformat(), reason)
+    new = add_runs(kept, baselines.summarise_runs(rows[1:], now), measured, update)
     before = baselines.text(old, __version__) if old else ""
     baselines.save(path, new, __version__)
     lines = difflib.unified_diff(

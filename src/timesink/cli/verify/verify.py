@@ -42,7 +42,6 @@ class LedgerEntry(Record, kw_only=True):
 def verify(
     adversarial: Path | None = None,
     warm_up_pairs: int = 1,
-    suite: str = "",
     openmetrics: Path | None = None,
     *,
     entry: LedgerEntry,
@@ -75,7 +74,7 @@ def verify(
             judge = Judge(problem, commands, launcher.folder, launcher.watch, launcher.timeout_s, calls)
             launch = judge.launch
         verification = verify(plan, launch, session.tell)
-        result = result_of(verification, suite, launcher)
+        result = result_of(verification, "", launcher)
         if adversarial is not None and verification.verdict.outcome is not Outcome.INVALID:
             result = replace(result, notes=(*result.notes, *judge.compare_work()))
     entry.close(verification)
@@ -169,14 +168,12 @@ def add(
 
 
 @app.command("close")
-def close(
-    context: typer.Context, number: int, outcome: Outcome, measured: str | None = None, note: str = "", change: str = ""
-) -> int:
+def close(context: typer.Context, number: int, outcome: Outcome, measured: str | None = None, change: str = "") -> int:
     """Close an entry by hand; `timesink verify --ledger N` closes it with what it measured."""
     from timesink.verify import ledger
 
     path = context.obj / "ledger.jsonl"
-    entry = ledger.close(path, number, outcome, _gain(measured), note, change)
+    entry = ledger.close(path, number, outcome, _gain(measured), change=change)
     from timesink.views.verify import ledger_page
 
     sink(None, None, True).show(ledger_page([entry]))

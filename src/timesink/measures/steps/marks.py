@@ -445,7 +445,7 @@ def _no_such_steps(trace: Trace, choice: StepChoice) -> UsageError:
     if choice.pattern is not None:
         return UsageError(
             f"no range and no kernel that comes back matches {choice.pattern!r}",
-            remedy="`timesink show --ranges` and `timesink kernels` list their names",
+            remedy="`timesink show ranges` and `timesink kernels` list their names",
         )
     found = ", ".join(str(candidate) for candidate in step_candidates(trace))
     asked = f"nothing repeats {choice.count} times" if choice.count else "no loop of kernels is found"

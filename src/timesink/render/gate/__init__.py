@@ -79,7 +79,7 @@ def notes(result: GateResult) -> tuple[str, ...]:
         sentences = ([sentence(row)] if row.verdict.effect is not None else []) + [why(row.verdict)]
         texts += [f"{row.name}: {text}" for text in sentences if text and text not in first]
         texts += [f"{row.name}: {note}" for note in row.verdict.notes]
-    return (*texts, *result.notes, *((f"report: {result.artefact}",) if result.artefact else ()))
+    return (*texts, *result.notes)
 
 
 def metrics(result: GateResult, most: int | None = None) -> Sheet:

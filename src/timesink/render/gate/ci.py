@@ -57,7 +57,6 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
         },
         **{parts: list(map(as_plain, getattr(result, parts))) for parts in ("findings", "ranges", "runs")},
         "notes": list(result.notes),
-        "artefact": result.artefact or None,
     }
 
 

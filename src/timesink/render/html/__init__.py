@@ -30,7 +30,7 @@ from timesink.views.figures import Timeline
 
 if TYPE_CHECKING:
     from timesink.views.timeline.flames import Compared
-    from timesink.views.verify import Watched
+    from timesink.views.verify import WindowRow
 
 
 __all__ = ["html_report", "render", "render_comparison", "render_diagnosis", "render_page", "render_prose"]
@@ -125,7 +125,7 @@ def render_prose(title: str, markdown: str) -> str:
     return document("prose.html.j2", Assets(plot=False, script=False), {"title": title, "body": prose(markdown)}, None)
 
 
-def render_index(title: str, rows: Sequence[Watched]) -> str:
+def render_index(title: str, rows: Sequence[WindowRow]) -> str:
     """The index as one HTML document, in the order of the rows."""
     good, bad = [], []
     for row in rows:
@@ -144,4 +144,4 @@ def render_index(title: str, rows: Sequence[Watched]) -> str:
         )
         good.append({**cells, "report": row.report})
     values = {"title": scrub_sentence(title), "rows": good, "bad": bad}
-    return document("watched.html.j2", Assets(plot=False, script=False), values, None)
+    return document("windows.html.j2", Assets(plot=False, script=False), values, None)

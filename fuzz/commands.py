@@ -99,9 +99,9 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("show ops --model-config FILE --gpu H200 -f json", "hugging-face memory-configuration"),
     ),
     "ranks": (("ranks FILE -f json", f"{TRACES} collectives"), ("ranks FILE @rank-0 -f json", "collectives")),
-    "show ranges": (("show ranges FILE --tree -f json", TRACES),),
-    "show calls": (("show calls FILE --by-thread -f json", TRACES),),
-    "show checks": (("show checks FILE -f json", TRACES),),
+    "show ranges": (("show ranges FILE --tree -f json", TRACES), ("show ranges @graphs --capture FILE", "eager")),
+    "show calls": (("show calls FILE --by-thread -f json", TRACES), ("show calls @graphs --capture FILE", "eager")),
+    "show checks": (("show checks FILE -f json", TRACES), ("show checks @graphs --capture FILE", "eager")),
     "capture nccl-bench": (("capture nccl-bench --sizes-of FILE", "collectives"),),  # no launcher: refused then
     "ranks --pipeline": (
         ("ranks --pipeline FILE -f json", "stage-log kineto_json"),
@@ -237,7 +237,7 @@ def commanded(path: Path, line: str, kind: str) -> int:
     """The code a line ends with: it may refuse its input, and neither break nor say that somebody interrupted it."""
     from timesink.cli.app import run
 
-    if line.startswith("baseline show"):
+    if line.startswith("gate baseline show"):
         suite = path.parent / "baselines" / "default"
         suite.mkdir(parents=True)
         (suite / path.name).write_bytes(path.read_bytes())
@@ -305,7 +305,6 @@ def _alone() -> Iterator[None]:
         mock.patch("timesink.cli.serve.Thread", _AtOnce),
         mock.patch("timesink.export.perfetto.serve_once", return_value=True),
         mock.patch("timesink.export.sql.apart", lambda work, seconds, memory_bytes: work()),
-        mock.patch("timesink.cli.watch.time.sleep"),
         mock.patch("tempfile.tempdir", str(Path.cwd())),
     ):
         yield

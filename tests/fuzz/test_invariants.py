@@ -150,16 +150,16 @@ def test_captures_that_the_fuzzer_begins_with_are_joined(number: int, tmp_path: 
     name, made = kinds()["eager"]
     path = tmp_path / name
     path.write_bytes(made()[number])
-    assert commanded(path, "summary @graphs --capture FILE -f json", "eager") == 0
+    assert commanded(path, "show steps @graphs --capture FILE -f json", "eager") == 0
 
 
 def test_what_breaks_beside_the_server_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(kinds()["kineto_json"][1]()[-1])
-    assert commanded(path, "serve FILE --no-browser", "kineto_json") == 0
+    assert commanded(path, "report --serve FILE --no-browser", "kineto_json") == 0
     monkeypatch.setattr("timesink.views.report.live_report", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        commanded(path, "serve FILE --no-browser", "kineto_json")
+        commanded(path, "report --serve FILE --no-browser", "kineto_json")
 
 
 def test_the_same_seed_gives_the_same_mutations() -> None:

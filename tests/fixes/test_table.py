@@ -11,7 +11,7 @@ from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Found
 from timesink.fixes.table import BY_NAME, FIXES, GRAMMAR
-from timesink.trials.switches import EXCLUDED_BY, SWITCHES
+from timesink.recipes.table import EDITS, EXCLUDED_BY, RECIPES, SWITCHES
 
 SOURCE = Path(timesink.__file__).parent
 NAMES = {name for fix in FIXES for name in (fix.name, *((fix.verb.name, fix.verb.also) if fix.verb else ()))}
@@ -26,13 +26,18 @@ def test_no_other_place_names_a_fix() -> None:
     for path in SOURCE.rglob("*.py"):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         named[path.relative_to(SOURCE)] = texts & TELLING
-    assert {path.parts[0] for path, names in named.items() if names} == {"edits", "fixes", "trials"}
+    assert {path.parts[0] for path, names in named.items() if names} == {"fixes", "recipes", "trials"}
 
 
-def test_switches_of_a_trial_are_those_of_rows() -> None:
-    assert {fix.name for fix in FIXES if fix.switch} == set(SWITCHES)
+def test_every_recipe_is_a_row_and_is_made_in_some_way() -> None:
+    assert {name: fix.words for name, fix in BY_NAME.items() if fix.recipe} == RECIPES
+    assert all(name in SWITCHES or name in EDITS for name in RECIPES)
+
+
+def test_what_excludes_another_is_excluded_by_it() -> None:
     for name, others in EXCLUDED_BY.items():
         assert others < set(SWITCHES) and all(name in EXCLUDED_BY[other] for other in others)
+        assert set(RECIPES[name].excludes) <= others
 
 
 def test_rows_and_verbs_have_names_of_their_own() -> None:

@@ -56,7 +56,7 @@ def test_all_blocks_that_a_model_repeats_are_found() -> None:
     """In lists of lists too, and no leaf, no head, nothing inside of another block."""
     from torch import nn
 
-    from timesink.trials.model_switches import _repeated_blocks
+    from timesink.recipes.model import _repeated_blocks
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -79,8 +79,8 @@ def test_channels_last_gives_every_weight_the_layout_of_its_gradient() -> None:
     """A kernel of 1 x 1 too: an optimizer that finds two layouts goes through parameters one by one."""
     import torch
 
-    from timesink.trials.model_switches import lay_channels_last
-    from timesink.trials.program import RunningProgram
+    from timesink.recipes.model import lay_channels_last
+    from timesink.recipes.program import RunningProgram
 
     model = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 1), torch.nn.Conv2d(16, 8, 3))
     optimizer, program = torch.optim.Adam(model.parameters()), RunningProgram(lambda _: False)
@@ -145,8 +145,8 @@ def test_weights_are_cast_once_where_a_program_only_infers(infers: bool, casts: 
     """Three calls: in training weights change between them, so each casts them again."""
     import torch
 
-    from timesink.trials.model_switches import autocast_model
-    from timesink.trials.program import RunningProgram
+    from timesink.recipes.model import autocast_model
+    from timesink.recipes.program import RunningProgram
 
     program, model, given = RunningProgram(lambda _: False), torch.nn.Linear(4, 4), torch.ones(2, 4)
     program._called[id(model)] = model

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from timesink.recipes import Drift
 from timesink.trials.agent import Pair, Script, TimedBlock, Trial, interval, is_decided
 from timesink.trials.records import (
     Confirmed,
@@ -19,7 +20,6 @@ from timesink.trials.records import (
     hold_losses,
 )
 from timesink.trials.run import ProgramRuns, _confirm, _promise, _winners
-from timesink.trials.switches import Drift
 from timesink.views.trial import conclusion, trial_page
 
 KEPT = ("bf16", "compile")

@@ -11,17 +11,9 @@ import numpy as np
 
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
+from timesink.recipes import Effort, Recipe, Words
 from timesink.records import Record
 from timesink.whatif import EVERYTHING, Change, Target
-
-
-class Effort(StrEnum):
-    """What a fix takes of whoever makes it."""
-
-    FLAG = "a flag"
-    LINES = "a few lines"
-    REWRITE = "a rewrite"
-    UNKNOWN = "see the advice"
 
 
 class Offer(StrEnum):
@@ -83,13 +75,12 @@ class Verb(Record, eq=False):
 class Fix(Record, eq=False):
     """One change to a program, in the field's words.
 
-    `title` is what to type, and empty where that depends on the finding, whose advice says it: a plan then names the
-    rule. It is in the words of PyTorch where that is said in others `elsewhere`; a fix `of_pytorch` is made in no other
-    program.
-    `answers` are the rules whose findings it repairs: ``precision`` for all of them, ``precision/tf32`` for those that
-    propose the fix of that name. `subsumes` are fixes that it makes as well, `excludes` those that cannot stand beside
-    it, `needs` those that must be made before, `after` those that come before it where they win anything. `costs` is
-    what it takes of the program in words, `memory` what it takes of the device's.
+    `words` are its name, what to type, and what it takes: a `recipe` where `try` switches it or `fix` writes it. They
+    are of PyTorch where that is said in others `elsewhere`; a fix `of_pytorch` is made in no other program. `answers`
+    are the rules whose findings it repairs: ``precision`` for all of them, ``precision/tf32`` for those that propose
+    the fix of that name. `subsumes` are fixes that it makes as well, `excludes` those that cannot stand beside it,
+    `needs` those that must be made before, `after` those that come before it where they win anything. `memory` is what
+    it takes of the device's.
 
     `find` is what it would change in a trace, as a measure selects it; `change` makes of each the change that the
     what-if engine replays, and of a target where `aim` does not say what is changed there; `beside` makes the changes
@@ -99,20 +90,15 @@ class Fix(Record, eq=False):
     `does_more` says that it does more than the findings it repairs ask for, `of_launches` that it changes launches
     themselves, `same_kernels` that the kernels stay those that they are.
 
-    `switch` says that `trials.switches` can switch it on and off in a running program, `edit` that `edits.table` can
-    write it into one, both under the same name.
     """
 
-    name: str
-    title: str = ""
+    words: Words
     elsewhere: str = ""
-    effort: Effort = Effort.UNKNOWN
     answers: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     subsumes: tuple[str, ...] = ()
-    costs: str = ""
     memory: Memory = ""
     verb: Verb | None = None
     find: Callable[[Trace], Iterable[Any]] | None = None
@@ -126,8 +112,31 @@ class Fix(Record, eq=False):
     of_launches: bool = False
     same_kernels: bool = False
     of_pytorch: bool = False
-    switch: bool = False
-    edit: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name: of no other."""
+        return self.words.name
+
+    @property
+    def title(self) -> str:
+        """What to type."""
+        return self.words.title
+
+    @property
+    def effort(self) -> Effort:
+        """What it takes of whoever makes it."""
+        return self.words.effort
+
+    @property
+    def costs(self) -> str:
+        """What it costs, in words."""
+        return self.words.costs
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How it is switched and edited, if so."""
+        return self.words if isinstance(self.words, Recipe) else None
 
     def replay(self, trace: Trace, beside: Beside | None = None) -> Iterable[Any]:
         """The changes that it makes in a trace, by itself or beside others; mostly one for each device."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from timesink.fixes import Effort, Fix, Verb, aimed, of, take_streams
+from timesink.fixes import Fix, Verb, aimed, of, take_streams
 from timesink.fixes.replays import (
     drop_work,
     fill_warps,
@@ -26,6 +26,7 @@ from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.small_grids import unused_lanes
 from timesink.model.trace import Trace
+from timesink.recipes import Words
 from timesink.whatif import Selection, Target
 from timesink.whatif.changes.host import DropCompiler, ScaleHost
 from timesink.whatif.changes.kernels import ShortenKernels, shorten
@@ -63,34 +64,34 @@ def no_products(_: Trace, __: Target | None) -> str:
 
 
 FUSE_POINTWISE: Final = Fix(
-    "fuse_pointwise",
+    Words("fuse_pointwise"),
     verb=Verb("fuse-pointwise", "[kernel:REGEX]", "runs of pointwise kernels as one"),
     find=pointwise_chains,
     aim=aimed(named_runs, fuse_pointwise),
     change=fuse_pointwise,
 )
 TUNE_PRODUCTS: Final = Fix(
-    "tune_products",
+    Words("tune_products"),
     verb=Verb("tune-products", "", "matrix products below what is attainable, with other tiles"),
     find=short_products,
     change=half_the_way,
     none=no_products,
 )
-FUSE_TINY_KERNELS: Final = Fix("fuse_tiny_kernels", change=merge_tiny)
+FUSE_TINY_KERNELS: Final = Fix(Words("fuse_tiny_kernels"), change=merge_tiny)
 FP32: Final = Fix(
-    "fp32",
+    Words("fp32"),
     verb=Verb("precision fp32", "", "kernels in FP64 in FP32"),
     find=of(wide_kernels, "fp64"),
     change=narrow_fp64,
 )
 DROP_CASTS: Final = Fix(
-    "drop_casts",
+    Words("drop_casts"),
     verb=Verb("drop-casts", "", "casts between floating types that nobody needs"),
     find=cast_kernels,
     change=drop_casts,
 )
 INDEPENDENT_STREAMS: Final = Fix(
-    "independent_streams",
+    Words("independent_streams"),
     verb=Verb(
         "streams",
         "[kernel:REGEX] N, or range:, op:, frame:",
@@ -103,108 +104,22 @@ INDEPENDENT_STREAMS: Final = Fix(
     none=no_streams,
 )
 JOIN_GRAPHS: Final = Fix(
-    "join_graphs",
+    Words("join_graphs"),
     verb=Verb("join-graphs", "", "compiled pieces as one graph"),
     find=broken_graphs,
     change=join_pieces,
 )
 OVERLAP_COLLECTIVES: Final = Fix(
-    "overlap_collectives",
+    Words("overlap_collectives"),
     verb=Verb("overlap", "[collective:REGEX]", "collectives beside computation"),
     find=collectives,
     change=OverlapCollectives,
 )
-FILL_WARPS: Final = Fix("fill_warps", find=unused_lanes, change=fill_warps)
-FILL_DEVICE: Final = Fix("fill_device", change=spread_grids)
-FULL_CLOCK: Final = Fix("full_clock", change=half_the_way)
-REACH_BOUND: Final = Fix("reach_bound", change=reach_bound)
-CACHE_IN_PLACE: Final = Fix("cache_in_place", change=drop_work)
-NO_RECOMPILATION: Final = Fix("no_recompilation", change=DropCompiler)
-LESS_HOST_WORK: Final = Fix("less_host_work", change=drop_host)
-PREPARE_NEXT_STEP: Final = Fix("prepare_next_step")
-COMPILE_BLOCKS: Final = Fix(
-    "compile_blocks",
-    "torch.compile each repeated block by itself",
-    effort=Effort.LINES,
-    excludes=("compile", "compile_graph"),
-    costs="seconds to minutes at the first step and at each new shape: not in its price",
-    of_pytorch=True,
-    switch=True,
-)
-BENCHMARK_CONVOLUTIONS: Final = Fix(
-    "benchmark_convolutions",
-    "let cuDNN try its algorithms: torch.backends.cudnn.benchmark = True",
-    effort=Effort.FLAG,
-    of_pytorch=True,
-    switch=True,
-    edit=True,
-)
-SET_TO_NONE: Final = Fix(
-    "set_to_none",
-    "zero gradients with set_to_none=True",
-    effort=Effort.FLAG,
-    costs="gradients that are None",
-    of_pytorch=True,
-    switch=True,
-    edit=True,
-)
-FROZEN_GARBAGE: Final = Fix(
-    "frozen_garbage",
-    "collect no garbage in the loop: gc.freeze(), gc.disable()",
-    effort=Effort.FLAG,
-    costs="memory of cycles",
-    of_pytorch=True,
-    switch=True,
-    edit=True,
-)
-BUCKET_VIEWS: Final = Fix(
-    "bucket_views",
-    "let gradients be views of buckets: gradient_as_bucket_view=True",
-    effort=Effort.FLAG,
-    of_pytorch=True,
-    switch=True,
-)
-STATIC_GRAPH: Final = Fix(
-    "static_graph",
-    "say that every step is alike: static_graph=True",
-    effort=Effort.FLAG,
-    costs="wrong gradients where steps differ",
-    of_pytorch=True,
-    switch=True,
-)
-LOCAL_BUFFERS: Final = Fix(
-    "local_buffers",
-    "broadcast no buffers: broadcast_buffers=False",
-    effort=Effort.FLAG,
-    costs="running statistics of each rank's own",
-    of_pytorch=True,
-    switch=True,
-)
-EXPANDABLE_SEGMENTS: Final = Fix(
-    "expandable_segments",
-    "let memory grow: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    effort=Effort.FLAG,
-    of_pytorch=True,
-    switch=True,
-)
-NO_GRADIENTS: Final = Fix(
-    "no_gradients",
-    "call a model that nobody trains under torch.no_grad()",
-    effort=Effort.LINES,
-    of_pytorch=True,
-    edit=True,
-)
-PAD_TO_BATCH: Final = Fix(
-    "pad_to_batch",
-    "pad batches to their longest sequence",
-    effort=Effort.LINES,
-    costs="shapes that change from step to step",
-    edit=True,
-)
-WAITING_COPIES: Final = Fix(
-    "waiting_copies",
-    "copy batches from pinned memory with non_blocking=True",
-    effort=Effort.LINES,
-    of_pytorch=True,
-    edit=True,
-)
+FILL_WARPS: Final = Fix(Words("fill_warps"), find=unused_lanes, change=fill_warps)
+FILL_DEVICE: Final = Fix(Words("fill_device"), change=spread_grids)
+FULL_CLOCK: Final = Fix(Words("full_clock"), change=half_the_way)
+REACH_BOUND: Final = Fix(Words("reach_bound"), change=reach_bound)
+CACHE_IN_PLACE: Final = Fix(Words("cache_in_place"), change=drop_work)
+NO_RECOMPILATION: Final = Fix(Words("no_recompilation"), change=DropCompiler)
+LESS_HOST_WORK: Final = Fix(Words("less_host_work"), change=drop_host)
+PREPARE_NEXT_STEP: Final = Fix(Words("prepare_next_step"))

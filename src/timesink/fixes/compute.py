@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from timesink.fixes import Effort, Fix, Offer, Verb, aimed, everything, of
+from timesink.fixes import Fix, Offer, Verb, aimed, everything, of
 from timesink.fixes.replays import (
     autocast,
     capture_beside,
@@ -21,6 +21,7 @@ from timesink.fixes.replays import (
 from timesink.measures.kernels.fusion import optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.model.trace import Trace
+from timesink.recipes import Effort, Words, model, training
 from timesink.whatif import Change, Selection, Target
 from timesink.whatif.changes.host import CaptureGraph
 from timesink.whatif.changes.kernels import FuseOptimizer
@@ -42,29 +43,21 @@ def fuse_named_optimizer(trace: Trace, target: Target) -> Iterator[Change]:
 
 
 TF32: Final = Fix(
-    "tf32",
-    'allow TF32: torch.set_float32_matmul_precision("high")',
+    model.TF32,
     elsewhere="allow TF32 in matmuls; cuBLAS takes CUBLAS_TF32_TENSOR_OP_MATH",
-    effort=Effort.FLAG,
     answers=("precision/tf32",),
-    costs="10 bits of mantissa in products",
     verb=Verb("precision tf32", "[kernel:REGEX]", "FP32 matrix products in TF32"),
     find=of(wide_kernels, "fp32"),
     aim=aimed(partial(named_kernels, "fp32"), to_tf32),
     change=to_tf32,
     offer=Offer.ALWAYS,
-    switch=True,
-    edit=True,
 )
 BF16: Final = Fix(
-    "bf16",
-    "run in bf16 under torch.autocast",
+    model.BF16,
     elsewhere="run matmuls in bf16, with casts around them",
-    effort=Effort.LINES,
     answers=("precision/bf16_weights", "precision/tf32"),
     subsumes=("tf32",),
     minds=("compile", "compile_graph", "padding", "drop_debugging"),
-    costs="casts, which are in its price, and 8 bits of mantissa",
     verb=Verb("precision bf16", "[kernel:REGEX]", "FP32 matrix products, and kernels around them, in bf16"),
     find=of(four_byte_kernels, "bf16"),
     aim=aimed(partial(named_to_cast, "fp32"), autocast),
@@ -72,76 +65,66 @@ BF16: Final = Fix(
     beside=partial(to_16_bits_beside, kind="bf16"),
     offer=Offer.ALWAYS,
     does_more=True,
-    switch=True,
-    edit=True,
 )
 BF16_WEIGHTS: Final = Fix(
-    "bf16_weights",
-    "keep the model in bf16, where it trains with an optimizer that holds fp32 copies",
+    Words(
+        "bf16_weights",
+        "keep the model in bf16, where it trains with an optimizer that holds fp32 copies",
+        Effort.LINES,
+        "8 bits of mantissa, and where it trains the memory of fp32 copies",
+    ),
     elsewhere="keep weights in bf16, in training with fp32 copies for the optimizer",
-    effort=Effort.LINES,
     answers=("precision/bf16_weights",),
     excludes=("bf16",),
     subsumes=("tf32",),
-    costs="8 bits of mantissa, and where it trains the memory of fp32 copies",
     memory="unknown",
     change=to_bf16,
 )
 FP16: Final = Fix(
-    "fp16",
-    "run in fp16 under torch.autocast, with a GradScaler in training",
+    model.FP16,
     elsewhere="run matmuls in fp16, with casts around them, in training with a scaled loss",
-    effort=Effort.LINES,
     answers=("precision/fp16",),
     excludes=("bf16", "bf16_weights"),
     minds=("compile", "compile_graph", "padding", "drop_debugging"),
-    costs="casts, which are in its price, and 5 bits of exponent: gradients are scaled",
     verb=Verb("precision fp16", "[kernel:REGEX]", "FP32 matrix products, and kernels around them, in fp16"),
     find=of(four_byte_kernels, "fp16"),
     aim=aimed(partial(named_to_cast, "fp16"), autocast),
     change=autocast,
     beside=partial(to_16_bits_beside, kind="fp16"),
     does_more=True,
-    switch=True,
 )
 COMPILE: Final = Fix(
-    "compile",
-    "torch.compile the model",
-    effort=Effort.LINES,
+    model.COMPILE,
     answers=("pointwise_unfused", "tiny_kernels", "launch_bound/cuda_graph", "eager_islands"),
     subsumes=("padding",),
-    costs="seconds to minutes at the first step and at each new shape: not in its price",
     beside=compile_model,
     offer=Offer.ALWAYS,
     of_pytorch=True,
     does_more=True,
     of_launches=True,
-    switch=True,
 )
 COMPILE_GRAPH: Final = Fix(
-    "compile_graph",
-    'torch.compile with mode="reduce-overhead"',
-    effort=Effort.LINES,
+    model.COMPILE_GRAPH,
     answers=("launch_bound/cuda_graph", "tiny_kernels"),
     after=("remove_sync", "keep_memory"),
     subsumes=("compile", "cuda_graph", "padding"),
-    costs="the memory of a graph's own pool, and shapes that stay the same",
     memory="working",
     beside=compile_to_graph,
     offer=Offer.ALWAYS,
     of_pytorch=True,
     does_more=True,
     of_launches=True,
-    switch=True,
 )
 CUDA_GRAPH: Final = Fix(
-    "cuda_graph",
-    "capture the step in a CUDA graph",
-    effort=Effort.LINES,
+    Words(
+        "cuda_graph",
+        "capture the step in a CUDA graph",
+        Effort.LINES,
+        "the memory of a graph's own pool, and shapes that stay the same",
+    ),
     answers=("launch_bound/cuda_graph",),
     after=("remove_sync", "keep_memory"),
     excludes=("compile",),
-    costs="the memory of a graph's own pool, and shapes that stay the same",
     memory="working",
     verb=Verb("capture-graph", "[range:REGEX]", "CPU time between waits as graph launches"),
     find=everything,
@@ -152,10 +135,8 @@ CUDA_GRAPH: Final = Fix(
     same_kernels=True,
 )
 FUSED_ATTENTION: Final = Fix(
-    "fused_attention",
-    "call scaled_dot_product_attention",
+    model.FUSED_ATTENTION,
     elsewhere="compute attention in one kernel, which keeps no scores",
-    effort=Effort.LINES,
     answers=("attention_unfused",),
     minds=("bf16", "bf16_weights", "fp16"),
     verb=Verb("fuse-attention", "", "attention as one fused kernel"),
@@ -163,13 +144,10 @@ FUSED_ATTENTION: Final = Fix(
     change=fuse_attention,
     beside=fuse_attention_beside,
     offer=Offer.ALWAYS,
-    switch=True,
 )
 FUSED_OPTIMIZER: Final = Fix(
-    "fused_optimizer",
-    "pass fused=True to the optimizer",
+    training.FUSED_OPTIMIZER,
     elsewhere="update all parameters in one kernel",
-    effort=Effort.FLAG,
     answers=("optimizer_unfused",),
     subsumes=("foreach",),
     verb=Verb("fuse-optimizer", "[range:REGEX]", "one fused optimizer step"),
@@ -177,21 +155,14 @@ FUSED_OPTIMIZER: Final = Fix(
     aim=fuse_named_optimizer,
     change=FuseOptimizer.of,
     offer=Offer.ALWAYS,
-    switch=True,
-    edit=True,
 )
 FOREACH: Final = Fix(
-    "foreach",
-    "pass foreach=True to the optimizer",
-    effort=Effort.FLAG,
+    training.FOREACH,
     answers=("optimizer_unfused",),
-    costs="a copy of the gradients' size while it runs",
     memory="unknown",
     find=single_steps,
     change=FuseOptimizer.over_lists,
     offer=Offer.ALWAYS,
     of_pytorch=True,
     does_more=True,
-    switch=True,
-    edit=True,
 )

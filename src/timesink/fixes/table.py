@@ -15,15 +15,19 @@ from timesink.errors import UsageError
 from timesink.fixes import Fix, Verb, advised, compute, on_rank, take_factor, transfers, work
 from timesink.knowledge.programs import ProgramKind
 from timesink.model.trace import Trace
+from timesink.recipes import Words
+from timesink.recipes.table import RECIPES
 from timesink.records import Record, replace
 from timesink.whatif import Change, Range, Target
 from timesink.whatif.changes.host import DropOperator, ScaleHost
 from timesink.whatif.changes.kernels import ScaleKernels
 
-FIXES: Final = tuple(
+_ROWS: Final = tuple(
     row for rows in (compute, transfers, work, advised) for row in vars(rows).values() if isinstance(row, Fix)
 )
-"""All rows, in the order in which a plan lists and replays them."""
+_TRIED: Final = set(RECIPES) - {row.name for row in _ROWS}
+FIXES: Final = (*_ROWS, *(Fix(recipe, of_pytorch=True) for name, recipe in RECIPES.items() if name in _TRIED))
+"""All rows, in the order in which a plan lists and replays them; then recipes of which no trace foretells anything."""
 BY_NAME: Final = {row.name: row for row in FIXES}
 
 
@@ -36,7 +40,8 @@ def fixes_of(program: ProgramKind) -> tuple[Fix, ...]:
 
     def own(row: Fix) -> Fix:
         subsumes, excludes = (tuple(filter(names.__contains__, others)) for others in (row.subsumes, row.excludes))
-        return replace(row, title=row.elsewhere or row.title, subsumes=subsumes, excludes=excludes)
+        words = replace(row.words, title=row.elsewhere or row.title)
+        return replace(row, words=words, subsumes=subsumes, excludes=excludes)
 
     return tuple(map(own, rows))
 
@@ -44,12 +49,12 @@ def fixes_of(program: ProgramKind) -> tuple[Fix, ...]:
 _WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
 EDITS: Final = (
     Fix(
-        "scale",
+        Words("scale"),
         verb=Verb("scale", _WORK, "how long its GPU work runs", options=take_factor),
         change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
     ),
     Fix(
-        "scale-host",
+        Words("scale-host"),
         verb=Verb(
             "scale-host",
             "op:REGEX FACTOR, or range:, frame:, call:",
@@ -59,7 +64,9 @@ EDITS: Final = (
         change=ScaleHost,
     ),
     Fix(
-        "drop", verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"), change=DropOperator
+        Words("drop"),
+        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"),
+        change=DropOperator,
     ),
 )
 """What the what-if engine can do to any part of a program: no fix by itself."""

@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
 from timesink.capture.agent.recording import Agent, StepMark, count_graphs, rank_and_world
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
-from timesink.edits.arguments import LOADER_OPTIONS
-from timesink.trials.program import RunningProgram, own_files
+from timesink.recipes import Undo
+from timesink.recipes.program import RunningProgram, own_files
+from timesink.recipes.switching import Refusal
+from timesink.recipes.table import EXCLUDED_BY, SWITCHES
 from timesink.trials.records import TrialPlan, TrialResult, Tried
-from timesink.trials.switches import EXCLUDED_BY, SWITCHES
-from timesink.trials.switching import Refusal, Undo
 
 VARIABLE: Final = "TIMESINK_TRY"
 _LEAST_PAIRS, _MOST_PAIRS = 4, 12
@@ -67,8 +67,7 @@ class Trial(Agent):
         self.trial = plan
         self.program = RunningProgram(self._take_blame, plan.check)
         for name in plan.fixed:
-            self.program.loader_options |= LOADER_OPTIONS.get(name, {})
-        self.program.copies_without_waiting = "pin_memory" in plan.fixed
+            self.program.loader_options |= SWITCHES[name].loader
         self.result = TrialResult()
         self._script: Script | None = None
         self._on: dict[str, Undo] = {}
@@ -84,8 +83,8 @@ class Trial(Agent):
         if source is self.source and self._script is not None:
             if source in (StepMark.LOADER, StepMark.FORWARD) and self.has_optimizer and not self.program.optimizers:
                 return  # before the training
-            if "compile_graph" in self._on:
-                _begin_graphs_anew()
+            for begin_step in filter(None, (SWITCHES[name].each_step for name in self._on)):
+                begin_step()
             try:
                 next(self._script)
             except StopIteration:
@@ -149,7 +148,7 @@ class Trial(Agent):
         if self.source in (StepMark.LOADER, StepMark.FORWARD):
             yield from self._see_model()
         for name in self.trial.fixed:
-            if name not in LOADER_OPTIONS and name not in self._on:  # those are on from the first batch
+            if not SWITCHES[name].loader and name not in self._on:  # those are on from the first batch
                 self._turn_on(name)
         steps = max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
         for _ in range(self.trial.settle + steps):
@@ -398,12 +397,6 @@ def _summarized(tried: Tried, pairs: Sequence[Pair]) -> Tried:
         high=high,
         shortest=min(block.shortest for block in changed) / min(block.shortest for block in plain),
     )
-
-
-def _begin_graphs_anew() -> None:
-    import torch
-
-    torch.compiler.cudagraph_mark_step_begin()
 
 
 def _reset_memory() -> None:

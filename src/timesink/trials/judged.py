@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from timesink.capture.errors import CaptureError
-from timesink.edits.table import EDITS, Drift
+from timesink.recipes import Drift
+from timesink.recipes.table import EDITS
 from timesink.trials.records import Repair
 from timesink.trials.repair import Repairs, Shown
 from timesink.trials.run import ProgramRuns

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from timesink.edits.table import Drift
+    from timesink.recipes import Drift
     from timesink.verify.outcomes import Effect
 
 

@@ -16,11 +16,11 @@ from statistics import median
 from typing import Final
 
 from timesink.capture.errors import CaptureError, failure
-from timesink.edits import Proposal, Source
-from timesink.edits.table import EDITS, proposals, unified
 from timesink.errors import UsageError
 from timesink.fixes import Offer
 from timesink.fixes.table import BY_NAME
+from timesink.recipes.source import Proposal, Source
+from timesink.recipes.table import EDITS, proposals, unified
 from timesink.trials.records import (
     TOLERATED,
     Decided,
@@ -223,7 +223,7 @@ def _rank(
 
 def _fits_memory(proposal: Proposal, foretold: Mapping[str, Foretold]) -> bool:
     """Whether the doubt is about memory alone, and a plan, which knows the GPU's, asks for the change."""
-    return proposal.fix == "no_recomputation" and proposal.fix in foretold and bool(foretold[proposal.fix].place)
+    return BY_NAME[proposal.fix].memory == "again" and proposal.fix in foretold and bool(foretold[proposal.fix].place)
 
 
 def commit_message(repair: Repair) -> str:

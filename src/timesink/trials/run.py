@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from timesink.capture.errors import failure
 from timesink.capture.processes import Setting, Watch, run
 from timesink.capture.running import agent_environment
-from timesink.edits.reads import EVERY
 from timesink.errors import TimesinkError, UsageError
+from timesink.recipes.reads import EVERY
+from timesink.recipes.table import EXCLUDED_BY, RECIPES, SWITCHES
 from timesink.trials.agent import VARIABLE
 from timesink.trials.ahead import ReadyProgram, can_stand_ready
 from timesink.trials.records import (
@@ -36,7 +37,6 @@ from timesink.trials.records import (
     alike_losses,
     hold_losses,
 )
-from timesink.trials.switches import EXCLUDED_BY, SWITCHES
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:
 
 def _most_drifting(names: Sequence[str]) -> str:
     """Of several changes the one that may move results most."""
-    return max(names, key=lambda name: TOLERATED[SWITCHES[name].drift])
+    return max(names, key=lambda name: TOLERATED[RECIPES[name].drift])
 
 
 def _confirm(runs: ProgramRuns, names: tuple[str, ...]) -> Confirmed:
@@ -304,6 +304,6 @@ def _compare(runs: ProgramRuns, changed: list[TrialResult], names: tuple[str, ..
     base_ms, with_ms = (
         tuple(median(result.steps_ms) for result in results if result.steps_ms) for results in (runs.base, changed)
     )
-    worst = max((SWITCHES[name].drift for name in names), key=list(TOLERATED).index)
+    worst = max((RECIPES[name].drift for name in names), key=list(TOLERATED).index)
     receipt = hold_losses(*alike_losses(runs.base[0], runs.base[1], changed[0]), worst)
     return Confirmed(base_ms, with_ms, receipt)

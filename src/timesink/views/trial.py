@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from timesink.fixes.table import BY_NAME
+from timesink.recipes.table import RECIPES
 from timesink.trials.machine import MachineFile
 from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, Tried
-from timesink.trials.switches import SWITCHES
 from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
 from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
@@ -19,7 +19,7 @@ def trial_page(answer: TrialAnswer, program: str) -> Page:
     changes = (_row(answer, one) for one in sorted(measured, key=lambda one: one.ratio))
     unmeasured = [(one.name, one.failed or one.refused) for one in answer.result.tried if not one.pairs]
     left = (*((name, why[:1].upper() + why[1:]) for name, why in unmeasured), *answer.left_out.items())
-    make = ((name, BY_NAME[name].title, answer.result.places.get(SWITCHES[name].where)) for name in answer.kept)
+    make = ((name, BY_NAME[name].title, answer.result.places.get(RECIPES[name].where)) for name in answer.kept)
     sheets = (
         listed("trial.changes", changes),
         listed("trial.rungs", _rungs(answer)),

@@ -39,6 +39,7 @@ from timesink.measures.timeline import of_device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.recipes import Words
 from timesink.records import Record, replace
 from timesink.units import NS_PER_MS
 from timesink.whatif import Case, Change, Touches
@@ -363,7 +364,7 @@ def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, .
         by_rule.setdefault(_rule_name(named[0]), []).append(named)
     for name, own_findings in by_rule.items():
         words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
-        found.append(Candidate(Fix(name, words, answers=(name,)), tuple(own_findings), rules))
+        found.append(Candidate(Fix(Words(name, words), answers=(name,)), tuple(own_findings), rules))
     return tuple(found)
 
 

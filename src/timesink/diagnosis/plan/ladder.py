@@ -251,7 +251,7 @@ def _superfluous(joint: Joint, chosen: Sequence[str], won: Quantity, least_ms: f
 
 def _to_measure(trace: Trace, rungs: Sequence[Rung]) -> list[str]:
     """What of the ladder a trial can measure in the program itself."""
-    names = [rung.id for rung in rungs if rung.fix.switch]
+    names = [rung.id for rung in rungs if rung.fix.recipe and rung.fix.recipe.switch]
     if not names or known(trace).program is not ProgramKind.PYTORCH:
         return []
     return [f"to measure instead of predict: timesink try --only {','.join(names)} -- python train.py"]

@@ -51,7 +51,6 @@ class RunningProgram:
         self.uses_checkpoints = False
         self.zeroes_gradients = False
         self.sets_to_none = False
-        self.copies_without_waiting = False
 
     @property
     def has_shown_all(self) -> bool:
@@ -244,7 +243,7 @@ class RunningProgram:
 
         @wraps(original)
         def called(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.copies_without_waiting and tensor.device.type == "cpu" and tensor.is_pinned():
+            if "pin_memory" in self.loader_options and tensor.device.type == "cpu" and tensor.is_pinned():
                 kwargs["non_blocking"] = True
             return original(tensor, *args, **kwargs)
 

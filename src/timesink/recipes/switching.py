@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from timesink.trials.program import RunningProgram
-
-Undo = Callable[[], object]
+from timesink.recipes import Undo
+from timesink.recipes.program import RunningProgram
 
 
 class Refusal(Exception):

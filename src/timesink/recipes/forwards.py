@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.edits import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
+from timesink.recipes import Effort, Recipe
+from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
 
 _GIVEN: Final = frozenset({"torch", "math", "float", "int", "bool", "range", "len", "min", "max", "True", "False"})
 _READ: Final = frozenset({"torch", "F", "nn", "functional"})
@@ -98,7 +99,7 @@ def _kept(source: Source, function: ast.FunctionDef, held: list[ast.Assign], siz
     row = held[-1].end_lineno or held[-1].lineno
     replacements = (*source.wrap(held, opener), source.insert(row, after))
     reason = "each forward pass builds the same tensors anew; the module keeps them for the sizes it has"
-    return Proposal("build_once", held[0].lineno, reason, replacements, _doubt(source, function, held, set(made)))
+    return Proposal(held[0].lineno, reason, replacements, _doubt(source, function, held, set(made)))
 
 
 def _tuple(parts: list[str]) -> str:
@@ -191,4 +192,14 @@ def _hoist(source: Source, loop: Loop, statement: ast.Assign, doubt: str) -> Pro
     text = "".join(outer + row.decode().removeprefix(inner) for row in rows)
     reason = "the loop builds the same tensor in each round; it is built once before it"
     moved = (source.insert(loop.lineno - 1, text), source.drop(statement))
-    return Proposal("build_once", statement.lineno, reason, moved, doubt)
+    return Proposal(statement.lineno, reason, moved, doubt)
+
+
+BUILD_ONCE: Final = Recipe(
+    "build_once",
+    "build masks and positions once and hand them to the layers",
+    Effort.LINES,
+    "the memory of what is kept",
+    drift="exact",
+    edits=(find_constants, find_rebuilt),
+)

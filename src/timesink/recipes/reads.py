@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 from typing import Final
 
-from timesink.edits import (
+from timesink.recipes import Effort, Recipe, meters
+from timesink.recipes.source import (
     Loop,
     Proposal,
     Replacement,
     Source,
     bound_in,
     calls_in,
-    meters,
     mutated_in,
     name_of,
     read_in,
@@ -49,13 +49,13 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
         if changes := [*_guard(source, loop, told), *(made for one in kept for made in one.changes)]:
             first = told[0].lineno if told else min(made.start[0] for made in changes) + 1
             doubt = next((one.doubt for one in kept if one.doubt), "")
-            yield Proposal("remove_sync", first, reason, tuple(changes), doubt)
+            yield Proposal(first, reason, tuple(changes), doubt)
     waits = [one for one in ast.walk(source.tree) if isinstance(one, ast.Expr) and _waits(source, one)]
     if waits:
         needed = next((word for word in _NEED_WAITS if word in source.text), "")
         doubt = f"the file has {needed}, and a wait may be for it" if needed else ""
         reason = "the program waits for all work of the GPU where nothing needs it"
-        yield Proposal("remove_sync", waits[0].lineno, reason, tuple(map(source.drop, waits)), doubt)
+        yield Proposal(waits[0].lineno, reason, tuple(map(source.drop, waits)), doubt)
 
 
 def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
@@ -63,7 +63,7 @@ def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
     for loop in source.step_loops():
         if told := _told(source, loop, _evaluates, []):
             reason = f"the model is evaluated in each step of the training loop; it is every {EVERY} steps"
-            yield Proposal("evaluate_rarely", told[0].lineno, reason, _guard(source, loop, told))
+            yield Proposal(told[0].lineno, reason, _guard(source, loop, told))
 
 
 def _waits(source: Source, statement: ast.Expr) -> bool:
@@ -322,3 +322,15 @@ def _is_rare(source: Source, statement: ast.If) -> bool:
 
 def _has_other_key(node: ast.AST, key: ast.Constant) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value != key.value
+
+
+REMOVE_SYNC: Final = Recipe(
+    "remove_sync",
+    "keep values on the GPU; read them every N steps",
+    Effort.LINES,
+    drift="exact",
+    edits=(find_reads,),
+)
+EVALUATE_RARELY: Final = Recipe(
+    "evaluate_rarely", "evaluate every N steps", Effort.LINES, drift="exact", edits=(find_evaluations,)
+)

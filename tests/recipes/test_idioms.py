@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.edits.repairing import proposed, repaired
+from tests.recipes.repairing import proposed, repaired
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Final, NamedTuple
 
-from timesink.edits import Proposal, Source, bound_in, calls_in, name_of, read_in
+from timesink.recipes import Effort, Recipe
+from timesink.recipes.source import Proposal, Source, bound_in, calls_in, name_of, read_in
 
 _LISTED: Final = frozenset({"parameters", "buffers", "named_parameters", "named_buffers"})
 _PAIRS: Final = frozenset({"named_parameters", "named_buffers", "items", "enumerate"})
@@ -79,7 +80,7 @@ def find_list_loops(source: Source, line: int) -> Iterator[Proposal]:
         text = f"\n{indent}".join(lines)
         reason = "a loop changes one tensor after another; operations on lists change all of them at once"
         doubt = _read_later(source, lists, loop) or ("" if _are_apart(source, lists, loop) else _SHARED)
-        yield Proposal("list_operations", loop.lineno, reason, (source.replace(loop, text),), doubt)
+        yield Proposal(loop.lineno, reason, (source.replace(loop, text),), doubt)
 
 
 def find_norm_sums(source: Source, line: int) -> Iterator[Proposal]:
@@ -98,7 +99,7 @@ def find_norm_sums(source: Source, line: int) -> Iterator[Proposal]:
                 listed = f"[{name}.grad for {name} in {source.said(each.iter)}{only}]"
                 text = _SQUARES.format(listed)
                 reason = "gradients are squared and summed one after another; one operation takes the norms of all"
-                yield Proposal("list_operations", call.lineno, reason, (source.replace(call, text),))
+                yield Proposal(call.lineno, reason, (source.replace(call, text),))
 
 
 def find_norm_loops(source: Source, line: int) -> Iterator[Proposal]:
@@ -124,7 +125,7 @@ def find_norm_loops(source: Source, line: int) -> Iterator[Proposal]:
         made = f"{name} = {listed}\n{indent}if {name}:\n{indent}    {text}"
         reason = "norms of gradients are taken and added one after another; one operation takes all of them"
         doubt = _read_later(source, replace(lists, rounds=lists.rounds | dict.fromkeys(named, "")), loop)
-        yield Proposal("list_operations", loop.lineno, reason, (source.replace(loop, made),), doubt)
+        yield Proposal(loop.lineno, reason, (source.replace(loop, made),), doubt)
 
 
 def _number(node: ast.expr) -> object:
@@ -354,3 +355,13 @@ def _is_key(node: ast.AST, lists: _Lists) -> bool:
 def _names(node: ast.AST, lists: _Lists) -> set[str]:
     """Names of the round, or bound by the expression, that it reads."""
     return (read_in(node) & lists.names) | bound_in(node)
+
+
+LIST_OPERATIONS: Final = Recipe(
+    "list_operations",
+    "use operations on lists of tensors (torch._foreach_*) in place of a loop",
+    Effort.LINES,
+    "memory of the results, where not in place",
+    drift="rounding",
+    edits=(find_list_loops, find_norm_sums, find_norm_loops),
+)

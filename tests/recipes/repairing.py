@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from timesink.edits import Proposal, Source
-from timesink.edits.table import EDITS, proposals
+from timesink.recipes.source import Proposal, Source
+from timesink.recipes.table import EDITS, proposals
 
 ANYWHERE = [name for name, edit in EDITS.items() if not edit.where]
 

@@ -1,11 +1,11 @@
-"""Edits of a program's source that make a change of the table of fixes, each where its pattern proves it safe.
+"""The source of a program as edits see it, and what an edit proposes.
 
 An edit sees a source file as its tree, what its statements bind and read, and text put in place of other text. Places
 are those of `ast` (rows are counted from 0 here, columns in bytes), so that nothing else of the file moves.
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,16 +26,16 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One edit: the fix that it makes, the line (from 1) that it is about, and the reason in one sentence.
+    """One edit: the line (from 1) that it is about, and the reason in one sentence. `fix` is the change that it makes.
 
     `unproven` says why the pattern cannot tell that the program computes the same; then it is offered, not made.
     """
 
-    fix: str
     line: int
     reason: str
     replacements: tuple[Replacement, ...]
     unproven: str = ""
+    fix: str = ""
 
     @property
     def rows(self) -> set[int]:
@@ -231,6 +231,3 @@ _EXCHANGES: Final = ("reduce", "broadcast", "gather", "scatter", "recv", "fill")
 _MUTATORS: Final = frozenset(
     {"append", "extend", "insert", "pop", "clear", "remove", "sort", "reverse", "update", "add", "setdefault"}
 )
-
-Finder = Callable[[Source, int], Iterable[Proposal]]
-"""What looks for places of one edit. The second argument is the line where the program makes what is edited; 0: all."""

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.edits import Loop, Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
+from timesink.recipes import Effort, Recipe
+from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
 
 
 def find_unused_gradients(source: Source, line: int) -> Iterator[Proposal]:
@@ -25,7 +26,7 @@ def find_unused_gradients(source: Source, line: int) -> Iterator[Proposal]:
                 continue
             reason = f"{model} is trained by no optimizer, yet its forward pass records what a backward pass needs"
             yield Proposal(
-                "no_gradients", statement.lineno, reason, source.wrap([statement], "with torch.no_grad():"),
+                statement.lineno, reason, source.wrap([statement], "with torch.no_grad():"),
                 _doubt(source, model),
             )  # fmt: skip
 
@@ -102,18 +103,6 @@ def _doubt(source: Source, model: str) -> str:
     return ""
 
 
-def find_zeros(source: Source, line: int) -> Iterator[Proposal]:
-    """`zero_grad(set_to_none=False)`, where nobody looks at a gradient between that call and the next backward pass."""
-    for call in calls_in(source.tree):
-        given = [word for word in call.keywords if word.arg == "set_to_none"]
-        if name_of(call.func) != "zero_grad" or not given or getattr(given[0].value, "value", None) is not False:
-            continue
-        reads = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(source.tree))
-        why = "the program reads .grad, which would be None" if reads else ""
-        reason = "gradients are filled with zeros in each step, and added to; set to none they are written"
-        yield Proposal("set_to_none", call.lineno, reason, (source.replace(given[0].value, "True"),), why)
-
-
 def find_exchanges(source: Source, line: int) -> Iterator[Proposal]:
     """Backward passes of DistributedDataParallel in a loop that steps once in several rounds."""
     wrapped = {
@@ -140,7 +129,7 @@ def find_exchanges(source: Source, line: int) -> Iterator[Proposal]:
         importing = source.insert(
             _first_row(source), f"import contextlib{'' if name == 'contextlib' else f' as {name}'}\n"
         )
-        yield Proposal("no_sync", held[0].lineno, reason, (importing, *source.wrap(held, opener)))
+        yield Proposal(held[0].lineno, reason, (importing, *source.wrap(held, opener)))
 
 
 def _steps_when(statement: ast.If) -> bool:
@@ -153,3 +142,19 @@ def _first_row(source: Source) -> int:
     """The row of the first import that is not of the future."""
     imports = (node for node in source.tree.body if isinstance(node, (ast.Import, ast.ImportFrom)))
     return next((node.lineno - 1 for node in imports if getattr(node, "module", "") != "__future__"), 0)
+
+
+NO_GRADIENTS: Final = Recipe(
+    "no_gradients",
+    "call a model that nobody trains under torch.no_grad()",
+    Effort.LINES,
+    drift="exact",
+    edits=(find_unused_gradients,),
+)
+NO_SYNC: Final = Recipe(
+    "no_sync",
+    "exchange gradients once a step: no_sync() in the other micro-batches",
+    Effort.LINES,
+    drift="rounding",
+    edits=(find_exchanges,),
+)

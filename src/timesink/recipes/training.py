@@ -1,14 +1,19 @@
-"""Switches of what is around the model: optimizer, loaders, Python's process, the exchange of gradients."""
+"""Changes of what is around the model: the optimizer, settings left on, Python's process, the allocator."""
 
+import ast
 import gc
 import os
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, Literal
 
-from timesink.edits.arguments import LOADER_OPTIONS
-from timesink.trials.program import RunningProgram
-from timesink.trials.switching import Refusal, Undo, modules_of, set_attributes, torch_on_gpu, undo_all
+from timesink.recipes import Effort, Recipe, Switch, Undo
+from timesink.recipes.arguments import add_arguments, drop_in_loop, drop_statement
+from timesink.recipes.program import RunningProgram
+from timesink.recipes.source import Proposal, Source, calls_in, name_of
+from timesink.recipes.switching import Refusal, set_attributes, torch_on_gpu, undo_all
 
+_WATCHED: Final = "anomaly mode records where each operation was called, and looks for NaN after each"
 _IMPLEMENTED: Final = ("Adam", "AdamW", "SGD")
 
 
@@ -55,59 +60,23 @@ def _place_counts(optimizer: Any, *, on_device: bool) -> None:
             state["step"] = count.float().to(parameter.device if on_device else "cpu")
 
 
-def load_otherwise(name: str, program: RunningProgram) -> Undo:
-    """Batches come from another loader of the same data."""
-    from torch.utils.data import IterableDataset
-
-    loaders = [batches.loader for batches in program.iterators]
-    if not loaders:
-        raise Refusal("no DataLoader is iterated")
-    if any(isinstance(loader.dataset, IterableDataset) for loader in loaders):
-        raise Refusal("the data set is a stream, of which no second loader can be made")
-    if name == "loader_workers":
-        if any(loader.num_workers for loader in loaders):
-            raise Refusal("batches are loaded in worker processes already")
-        _can_be_sent(loaders[0])
-    elif all(loader.pin_memory for loader in loaders):
-        raise Refusal("batches are pinned already")
-    options = {**program.loader_options, **LOADER_OPTIONS[name]}
-    return set_attributes(
-        program,
-        loader_options=options,
-        copies_without_waiting=program.copies_without_waiting or "pin_memory" in options,
-    )
-
-
-def _can_be_sent(loader: Any) -> None:
-    """Workers that are not forked get the data set pickled."""
-    import multiprocessing
-    import pickle
-
-    method = loader.multiprocessing_context or multiprocessing.get_start_method()
-    if str(method) == "fork":
-        return
-    try:
-        pickle.dumps((loader.dataset, loader.collate_fn))
-    except Exception as error:
-        raise Refusal(f"the data set cannot be sent to a worker process: {error}") from error
-
-
-def load_in_workers(program: RunningProgram) -> Undo:
-    """Batches are prepared in other processes."""
-    return load_otherwise("loader_workers", program)
-
-
-def pin_batches(program: RunningProgram) -> Undo:
-    """Batches come in pinned memory and are copied without waiting."""
-    torch_on_gpu(program)
-    return load_otherwise("pin_memory", program)
-
-
 def zero_to_none(program: RunningProgram) -> Undo:
     """Gradients are dropped, not filled with zeros."""
     if not program.zeroes_gradients:
         raise Refusal("gradients are set to None already, or never zeroed by an optimizer")
     return set_attributes(program, sets_to_none=True)
+
+
+def find_zeros(source: Source, line: int) -> Iterator[Proposal]:
+    """`zero_grad(set_to_none=False)`, where nobody looks at a gradient between that call and the next backward pass."""
+    for call in calls_in(source.tree):
+        given = [word for word in call.keywords if word.arg == "set_to_none"]
+        if name_of(call.func) != "zero_grad" or not given or getattr(given[0].value, "value", None) is not False:
+            continue
+        reads = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(source.tree))
+        why = "the program reads .grad, which would be None" if reads else ""
+        reason = "gradients are filled with zeros in each step, and added to; set to none they are written"
+        yield Proposal(call.lineno, reason, (source.replace(given[0].value, "True"),), why)
 
 
 def drop_anomaly_mode(program: RunningProgram) -> Undo:
@@ -121,6 +90,19 @@ def drop_anomaly_mode(program: RunningProgram) -> Undo:
     was_on, undo = torch.is_anomaly_enabled(), set_attributes(program, ignores_anomalies=True)
     torch.set_anomaly_enabled(False)
     return undo_all(undo, partial(torch.set_anomaly_enabled, was_on))
+
+
+def find_anomaly_mode(source: Source, line: int) -> Iterator[Proposal]:
+    """`torch.autograd.set_detect_anomaly(True)`, a statement of its own or what a `with` begins."""
+    for call in calls_in(source.tree):
+        name, first = name_of(call.func), getattr(call.args[0], "value", False) if call.args else None
+        if (name, first) not in (("set_detect_anomaly", True), ("detect_anomaly", None)):
+            continue
+        if isinstance(source.parents[call], ast.withitem):
+            off = source.replace(call, f"{source.said(call.func).replace(name, 'set_detect_anomaly')}(False)")
+            yield Proposal(call.lineno, _WATCHED, (off,))
+        else:
+            yield from drop_statement(source, call, _WATCHED)
 
 
 def freeze_garbage(_: RunningProgram) -> Undo:
@@ -160,50 +142,82 @@ def expand_segments(program: RunningProgram) -> Undo:
     return partial(change, "expandable_segments:False")
 
 
-def _parallel(program: RunningProgram) -> Any:
-    from torch.nn.parallel import DistributedDataParallel
-
-    found = next((module for module in modules_of(program) if isinstance(module, DistributedDataParallel)), None)
-    if found is None:
-        raise Refusal("the model is not in DistributedDataParallel")
-    return found
-
-
-def set_parallel_option(option: str, value: object, program: RunningProgram) -> Undo:
-    """DistributedDataParallel made anew in place with one option changed: its reducer is fixed when it is made."""
-    parallel = _parallel(program)
-    options = {
-        "bucket_cap_mb": parallel.bucket_bytes_cap / 2**20,
-        "gradient_as_bucket_view": parallel.gradient_as_bucket_view,
-        "static_graph": parallel.static_graph,
-    }
-    if options[option] == value:
-        raise Refusal(f"{option}={value} is set already")
-    if getattr(parallel, "_comm_hooks", None):
-        raise Refusal("DistributedDataParallel has a communication hook, which would be lost")
-
-    def remake(chosen: dict[str, object]) -> None:
-        parallel.reducer._remove_autograd_hooks()
-        type(parallel).__init__(
-            parallel,
-            parallel.module,
-            device_ids=parallel.device_ids,
-            output_device=parallel.output_device,
-            dim=parallel.dim,
-            broadcast_buffers=parallel.broadcast_buffers,
-            process_group=parallel.process_group,
-            find_unused_parameters=parallel.find_unused_parameters,
-            init_sync=False,
-            **chosen,
-        )
-
-    remake({**options, option: value})
-    return partial(remake, options)
-
-
-def keep_buffers_local(program: RunningProgram) -> Undo:
-    """Running statistics are not sent to the other ranks."""
-    parallel = _parallel(program)
-    if not parallel.broadcast_buffers or not any(True for _ in parallel.module.buffers()):
-        raise Refusal("no buffers are broadcast")
-    return set_attributes(parallel, broadcast_buffers=False)
+FUSED_OPTIMIZER: Final = Recipe(
+    "fused_optimizer",
+    "pass fused=True to the optimizer",
+    Effort.FLAG,
+    drift="rounding",
+    where="optimizer",
+    switch=Switch(partial(set_optimizer_flag, "fused")),
+    edits=(partial(add_arguments, {"fused": True}, "the optimizer launches several kernels where one does"),),
+)
+FOREACH: Final = Recipe(
+    "foreach",
+    "pass foreach=True to the optimizer",
+    Effort.FLAG,
+    "a copy of the gradients' size while it runs",
+    drift="rounding",
+    where="optimizer",
+    excludes=("fused_optimizer",),
+    switch=Switch(partial(set_optimizer_flag, "foreach")),
+    edits=(partial(add_arguments, {"foreach": True}, "the optimizer goes through parameters one by one"),),
+)
+SET_TO_NONE: Final = Recipe(
+    "set_to_none",
+    "zero gradients with set_to_none=True",
+    Effort.FLAG,
+    "gradients that are None",
+    drift="exact",
+    switch=Switch(zero_to_none),
+    edits=(find_zeros,),
+)
+DROP_DEBUGGING: Final = Recipe(
+    "drop_debugging",
+    "switch debugging off (anomaly mode, CUDA_LAUNCH_BLOCKING)",
+    Effort.FLAG,
+    drift="exact",
+    switch=Switch(drop_anomaly_mode),
+    edits=(find_anomaly_mode,),
+)
+KEEP_MEMORY: Final = Recipe(
+    "keep_memory",
+    "take memory once and reuse it in every step",
+    Effort.LINES,
+    drift="exact",
+    edits=(
+        partial(
+            drop_in_loop,
+            "torch.cuda.empty_cache()",
+            "the loop gives the GPU's free memory back in each step, and takes it anew",
+        ),
+    ),
+)
+FROZEN_GARBAGE: Final = Recipe(
+    "frozen_garbage",
+    "collect no garbage in the loop: gc.freeze(), gc.disable()",
+    Effort.FLAG,
+    "memory of cycles",
+    drift="exact",
+    switch=Switch(freeze_garbage),
+    edits=(
+        partial(
+            drop_in_loop,
+            "gc.collect()",
+            "the loop looks through all objects for garbage in each step, which Python does when it must",
+        ),
+    ),
+)
+FEWER_THREADS: Final = Recipe(
+    "fewer_threads",
+    "run no more threads than there are processors (OMP_NUM_THREADS)",
+    Effort.FLAG,
+    drift="rounding",
+    switch=Switch(run_fewer_threads),
+)
+EXPANDABLE_SEGMENTS: Final = Recipe(
+    "expandable_segments",
+    "let memory grow: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    Effort.FLAG,
+    drift="exact",
+    switch=Switch(expand_segments, 6),
+)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 from benchmarks.fixes.scripts import SCRIPTS
-from tests.edits.repairing import repaired
+from tests.recipes.repairing import repaired
 
-from timesink.edits import Source
-from timesink.edits.forwards import find_rebuilt
-from timesink.edits.lists import find_norm_sums
+from timesink.recipes.forwards import find_rebuilt
+from timesink.recipes.lists import find_norm_sums
+from timesink.recipes.source import Source
 
 torch = pytest.importorskip("torch")
-from tests.edits.test_faults import computed  # noqa: E402  # which needs it too
+from tests.recipes.test_faults import computed  # noqa: E402  # which needs it too
 
 HEAD = """import torch
 from torch import nn

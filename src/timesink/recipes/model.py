@@ -1,14 +1,18 @@
-"""Switches of the model: precision, compilation, layout, attention, recomputation."""
+"""Changes of the model: precision, compilation, layout, attention, recomputation."""
 
+import ast
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Final, Literal
 
-from timesink.trials.program import RunningProgram
-from timesink.trials.switching import (
+from timesink.recipes import Effort, Recipe, Switch, Undo
+from timesink.recipes.arguments import add_autocast, add_flag
+from timesink.recipes.program import RunningProgram
+from timesink.recipes.source import Proposal, Source, calls_in, name_of, root_of
+from timesink.recipes.switching import (
     Refusal,
-    Undo,
     convert_tensors,
     modules_of,
     parameters_of,
@@ -84,6 +88,13 @@ def _as_float32(torch: Any, result: Any) -> Any:
     return convert_tensors(
         lambda value: value.float() if value.dtype in (torch.float16, torch.bfloat16) else value, result
     )
+
+
+def begin_graphs_anew() -> None:
+    """The results of the step before may be overwritten."""
+    import torch
+
+    torch.compiler.cudagraph_mark_step_begin()
 
 
 def compile_model(mode: str | None, program: RunningProgram) -> Undo:
@@ -223,3 +234,125 @@ def fuse_attention(program: RunningProgram) -> Undo:
         raise Refusal(f"attention is {before!r} already")
     inner.set_attn_implementation("sdpa")
     return lambda: inner.set_attn_implementation(before)
+
+
+def drop_checkpoints(source: Source, line: int) -> Iterator[Proposal]:
+    """`checkpoint(layer, x)` becomes `layer(x)`. Whether the activations fit, only a capture of the GPU tells."""
+    own = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
+    calls = [call for call in calls_in(source.tree) if _is_checkpoint(call) and len(call.args) > 1]
+    made = []
+    for call in calls:
+        words = [f"{word.arg}={source.said(word.value)}" for word in call.keywords if word.arg not in own]
+        given = ", ".join([*map(source.said, call.args[1:]), *words])
+        function = source.said(call.args[0])
+        held = f"({function})" if isinstance(call.args[0], ast.Lambda) else function
+        made.append(source.replace(call, f"{held}({given})"))
+    if made:
+        why = "nothing says that the GPU has the memory which the activations take"
+        reason = "activations are computed twice; they are stored"
+        yield Proposal(calls[0].lineno, reason, tuple(made), why)
+
+
+def _is_checkpoint(call: ast.Call) -> bool:
+    is_plain = not any(isinstance(argument, ast.Starred) for argument in call.args[:1])
+    return is_plain and name_of(call.func) == "checkpoint" and root_of(call.func) in ("checkpoint", "torch", "utils")
+
+
+_COMPILED: Final = "seconds to minutes at the first step and at each new shape: not in its price"
+BF16: Final = Recipe(
+    "bf16",
+    "run in bf16 under torch.autocast",
+    Effort.LINES,
+    "casts, which are in its price, and 8 bits of mantissa",
+    drift="lower precision",
+    where="model",
+    on_gpu=True,
+    switch=Switch(partial(autocast_model, "bf16"), 3),
+    edits=(partial(add_autocast, "the model computes in 32 bits"),),
+)
+FP16: Final = Recipe(
+    "fp16",
+    "run in fp16 under torch.autocast, with a GradScaler in training",
+    Effort.LINES,
+    "casts, which are in its price, and 5 bits of exponent: gradients are scaled",
+    drift="lower precision",
+    where="model",
+    switch=Switch(partial(autocast_model, "fp16"), 3),
+)
+_TF32_ON: Final = 'torch.set_float32_matmul_precision("high")'
+TF32: Final = Recipe(
+    "tf32",
+    f"allow TF32: {_TF32_ON}",
+    Effort.FLAG,
+    "10 bits of mantissa in products",
+    drift="lower precision",
+    where="model",
+    on_gpu=True,
+    switch=Switch(allow_tf32),
+    edits=(partial(add_flag, _TF32_ON, "matrix products run at full precision, without tensor cores"),),
+)
+CHANNELS_LAST: Final = Recipe(
+    "channels_last",
+    "keep one memory layout (channels_last for convolutions)",
+    Effort.LINES,
+    drift="rounding",
+    where="model",
+    switch=Switch(lay_channels_last, 4),
+)
+FUSED_ATTENTION: Final = Recipe(
+    "fused_attention",
+    "call scaled_dot_product_attention",
+    Effort.LINES,
+    drift="rounding",
+    where="model",
+    switch=Switch(fuse_attention),
+)
+NO_RECOMPUTATION: Final = Recipe(
+    "no_recomputation",
+    "store activations rather than compute them twice",
+    Effort.FLAG,
+    "the memory of the activations",
+    drift="exact",
+    switch=Switch(skip_recomputation),
+    edits=(drop_checkpoints,),
+)
+_BENCHMARKS: Final = "torch.backends.cudnn.benchmark = True"
+BENCHMARK_CONVOLUTIONS: Final = Recipe(
+    "benchmark_convolutions",
+    f"let cuDNN try its algorithms: {_BENCHMARKS}",
+    Effort.FLAG,
+    drift="rounding",
+    where="model",
+    on_gpu=True,
+    switch=Switch(benchmark_convolutions, 4),
+    edits=(partial(add_flag, _BENCHMARKS, "convolutions take the algorithm that cuDNN guesses"),),
+)
+COMPILE: Final = Recipe(
+    "compile",
+    "torch.compile the model",
+    Effort.LINES,
+    _COMPILED,
+    drift="rounding",
+    where="model",
+    switch=Switch(partial(compile_model, None), 4, 3, 20.0),
+)
+COMPILE_GRAPH: Final = Recipe(
+    "compile_graph",
+    'torch.compile with mode="reduce-overhead"',
+    Effort.LINES,
+    "the memory of a graph's own pool, and shapes that stay the same",
+    drift="rounding",
+    where="model",
+    excludes=("compile",),
+    switch=Switch(partial(compile_model, "reduce-overhead"), 6, 4, 25.0, each_step=begin_graphs_anew),
+)
+COMPILE_BLOCKS: Final = Recipe(
+    "compile_blocks",
+    "torch.compile each repeated block by itself",
+    Effort.LINES,
+    _COMPILED,
+    drift="rounding",
+    where="model",
+    excludes=("compile", "compile_graph"),
+    switch=Switch(compile_blocks, 4, 3, 15.0),
+)

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterable
 from typing import Final
 
-from timesink.edits import Source, name_of
+from timesink.recipes.source import Source, name_of
 
 AS_NUMBERS: Final = (
     "vars({0}).update({{name: value.item() for name, value in vars({0}).items() if hasattr(value, 'item')}})"

@@ -1,0 +1,67 @@
+"""Edits that are an argument more in one call, a line more, or a line less: flags of loader, optimizer and PyTorch.
+
+A call is found by the line at which the program made it. One that already has such an argument is left alone.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from timesink.recipes.source import Proposal, Replacement, Source, calls_in, end_of, name_of
+
+
+def add_arguments(arguments: Mapping[str, Any], reason: str, source: Source, line: int) -> Iterator[Proposal]:
+    """After the last argument of the call that makes an object of a class (their names begin with a capital); a lower
+    number that is given is raised, any other value is left."""
+    calls = [call for call in calls_in(source.tree) if call.lineno <= line <= (call.end_lineno or call.lineno)]
+    makers = [call for call in calls if name_of(call.func)[:1].isupper()]
+    call = max(makers, key=lambda call: call.lineno, default=None)
+    if call is None:
+        return
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    last = max([*call.args, *given.values()], key=end_of, default=None)
+    raised = {word for word, value in arguments.items() if word in given and _is_lower(given[word], value)}
+    added = {word: value for word, value in arguments.items() if word not in given}
+    if last is None or None in given or not (raised or added):  # **options, or another value of the same
+        return
+    text = "".join(f", {word}={value!r}" for word, value in added.items())
+    more = (source.replace(given[word], repr(arguments[word])) for word in raised)
+    yield Proposal(call.lineno, reason, (Replacement(end_of(last), end_of(last), text), *more))
+
+
+def _is_lower(given: ast.expr, wanted: object) -> bool:
+    value = given.value if isinstance(given, ast.Constant) else None
+    return type(value) is int and type(wanted) is int and value < wanted
+
+
+def add_flag(text: str, reason: str, source: Source, line: int) -> Iterator[Proposal]:
+    """A line after the import of PyTorch, where the file that makes the model has one."""
+    imports = (node for node in source.tree.body if isinstance(node, ast.Import))
+    torch = [node for node in imports if any(one.name == "torch" and not one.asname for one in node.names)]
+    if torch and text.partition("(")[0].partition(" =")[0] not in source.text:
+        row = end_of(torch[0])[0]
+        yield Proposal(row + 1, reason, (source.insert(row + 1, f"{text}\n"),))
+
+
+def add_autocast(reason: str, source: Source, line: int) -> Iterator[Proposal]:
+    """A `with` around the simple statement that calls the model."""
+    simple = (node for node in ast.walk(source.tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)))
+    statement = next((node for node in simple if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    if statement is not None and source.moves_whole(statement):
+        opener = 'with torch.autocast("cuda", dtype=torch.bfloat16):'
+        yield Proposal(statement.lineno, reason, source.wrap([statement], opener))
+
+
+def drop_in_loop(called: str, reason: str, source: Source, line: int) -> Iterator[Proposal]:
+    """Calls that a training loop makes in each step, for what the interpreter and PyTorch do by themselves."""
+    for loop in source.step_loops():
+        for statement in source.statements(loop):
+            if isinstance(call := getattr(statement, "value", None), ast.Call) and source.said(call) == called:
+                yield from drop_statement(source, call, reason)
+
+
+def drop_statement(source: Source, call: ast.Call, reason: str) -> Iterator[Proposal]:
+    """The statement that is that call alone goes."""
+    statement = source.parents[call]
+    if isinstance(statement, ast.Expr) and source.moves_whole(statement):
+        yield Proposal(call.lineno, reason, (source.drop(statement),))

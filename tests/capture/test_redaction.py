@@ -18,7 +18,7 @@ from timesink.capture import redaction
 from timesink.capture.errors import CaptureError
 from timesink.capture.redaction import default_target, proof, redact
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.knowledge import private_texts
+from timesink.knowledge import kept_texts
 from timesink.readers.nsys import export
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_the_diagnosis_of_a_redacted_capture_is_the_one_before(tmp_path: Path) -
 
 def test_every_table_and_column_that_a_reader_takes_is_kept() -> None:
     for source in export.DECLARED:
-        kept = {name for names in private_texts.NSYS_COLUMNS[source.name] for name in names.split()}
+        kept = {name for names in kept_texts.NSYS_COLUMNS[source.name] for name in names.split()}
         assert source.columns.keys() <= kept, source.name
 
 

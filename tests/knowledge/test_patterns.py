@@ -10,33 +10,36 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from polars.exceptions import ComputeError
 
 from timesink import knowledge
 from timesink._native import may_match
-from timesink.knowledge import Pattern, Patterns
+from timesink.knowledge import Pattern
+from timesink.records import field_names
 from timesink.startup import regex
 
 
 def patterns_in(name: str, value: object) -> dict[str, Pattern]:
-    """The pattern of that name, or those of a file, a dictionary or a tuple by names that begin with it."""
+    """The pattern of that name, or those of a mapping, a tuple or a record by names that begin with it."""
     if isinstance(value, Pattern):
         return {name: value}
-    if isinstance(value, Patterns):
-        return patterns_in(name, vars(value))
+    if isinstance(value, Struct):
+        value = {key: getattr(value, key) for key in field_names(value)}
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (tuple, list)) else ()
     within: dict[str, Pattern] = {}
     for key, part in parts:
-        within |= patterns_in(name if isinstance(part, Patterns) else f"{name}.{key}", part)
+        within |= patterns_in(f"{name}.{key}", part)
     return within
 
 
 def declared() -> dict[str, Pattern]:
-    """Every pattern of every module of knowledge, by module and variable."""
+    """Every pattern of every module of knowledge, by the first module and variable that has it."""
     found: dict[str, Pattern] = {}
     for info in pkgutil.walk_packages(knowledge.__path__, f"{knowledge.__name__}."):
         found |= patterns_in(info.name.partition(".knowledge.")[2], vars(importlib.import_module(info.name)))
-    return found
+    first = {id(pattern): name for name, pattern in reversed(found.items())}
+    return {name: pattern for name, pattern in found.items() if first[id(pattern)] == name}
 
 
 PATTERNS = declared()
@@ -44,7 +47,7 @@ ANY_TEXT = {
     "logs.MESSAGE",
     "logs.GUARD",
     "profiler_texts.MEMORY_TIMELINE_ROWS",
-    "kernel_symbols.QUALIFIED",
+    "kernel_symbols._QUALIFIED",
     "metric_names.SAMPLED_IN",
 }
 """They find a part of a line that another pattern has chosen, so there is nothing that they must not match."""

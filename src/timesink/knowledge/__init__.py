@@ -1,18 +1,4 @@
-"""What names, machines and assumed figures mean, declared once; here regular expressions for names, with what they mean
-and the names that show it.
-
-The patterns of a subject stand in the Markdown file beside its module, one section each::
-
-    ## PROFILER_STEP
-    a step marked by prof.step() (torch.profiler)
-
-    - regex: `^ProfilerStep#\\d+$`
-    - is: `ProfilerStep#12`
-    - is not: `ProfilerStep*`
-
-``{{NAME}}`` in a regex is another pattern, from above it, whose groups lose their names. Patterns of one kind are
-headed ``KIND: key``. A section with ``- words:`` lists names that are taken as they stand.
-"""
+"""What names, machines and assumed figures mean, declared once; here the regular expression that knows its meaning."""
 
 from __future__ import annotations
 
@@ -64,43 +50,6 @@ class Pattern(str):
 
 
 _OF_RE: Final = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn")
-
-
-class Patterns:
-    """The patterns of the Markdown file beside a module as attributes, those of one kind in a dictionary of its name;
-    `words` are its lists of names. All but these lists go into `names`, the module's, too."""
-
-    def __init__(self, module: str, names: dict[str, Any] | None = None) -> None:
-        self.words: dict[str, tuple[str, ...]] = {}
-        for section in Path(module).with_suffix(".md").read_text(encoding="utf-8").split("\n## ")[1:]:
-            heading, means, *lines = section.split("\n")
-            if listed := [line.removeprefix("- words: ") for line in lines if line.startswith("- words: ")]:
-                self.words[heading] = tuple(" ".join(listed).split())
-                continue
-            said: dict[str, list[str]] = {"- regex": [], "- is": [], "- is not": []}
-            for key, colon, text in (line.partition(": `") for line in lines):
-                if colon:
-                    said[key].append(text[:-1])
-            regex = re.sub(r"\{\{(\w+)\}\}", self._nameless, said["- regex"][0])
-            pattern = Pattern(regex, means, tuple(said["- is"]), tuple(said["- is not"]))
-            kind, _, key = heading.partition(": ")
-            if key:
-                vars(self).setdefault(kind, {})[key] = pattern
-            else:
-                setattr(self, kind, pattern)
-        if names is not None:
-            names |= {name: value for name, value in vars(self).items() if name != "words"}
-
-    def _nameless(self, named: re.Match[str]) -> str:
-        return re.sub(r"\?P<\w+>", "", vars(self)[named[1]])
-
-    def kind(self, name: str) -> dict[str, Pattern]:
-        """The patterns of one kind, by their keys, in the order of the file."""
-        return dict(vars(self)[name])
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Pattern: ...
 
 
 def table_rows(module: str) -> Iterator[dict[str, str]]:

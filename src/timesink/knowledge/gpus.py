@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge import Patterns, table_rows
+from timesink.knowledge import Pattern, table_rows
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.records import Record, field
 from timesink.startup import regex
@@ -98,10 +98,58 @@ def peaks(product_name: str) -> GpuPeaks | None:
     return None
 
 
-_FILE: Final = Patterns(__file__)
+# Of each pattern its meaning, then names that show it, then near misses.
+# fmt: off
+_CORES: Final = (
+    ("", Pattern(
+        r"GTX|\bMX\d{3}|\bT(?:4|5|6|10|12|20)00\b|\bT550|\bMI(?:6|8|25|50|60)\b|RX [56]\d{3}|\bW6\d{3}",
+        "GPUs without tensor or matrix cores",
+        ("NVIDIA GeForce GTX 1660", "NVIDIA T1000", "AMD Instinct MI50", "AMD Radeon RX 6800"), "NVIDIA T4",
+    )),
+    ("fp16", Pattern(
+        r"\bTITAN V\b|\bG?V100\b", "GPUs whose tensor or matrix cores compute these types alone",
+        ("Tesla V100-SXM2-16GB", "NVIDIA TITAN V"), "TITAN X",
+    )),
+    ("fp16 int8", Pattern(
+        r"\bRTX 20[5-8]0\b|\bQuadro RTX\b|\bTITAN RTX\b|\bT4G?\b", "Turing",
+        ("Tesla T4", "NVIDIA GeForce RTX 2080 Ti"), "RTX 3080",
+    )),
+    ("fp16 bf16 int8", Pattern(
+        r"\bMI100\b|\bgfx908|RX 7\d{3}|\bW7\d{3}|\bgfx11|\bArc.*\bA\d{3}|\bGPU Flex\b",
+        "CDNA 1, RDNA 3, Intel's Alchemist",
+        ("AMD Instinct MI100", "AMD Radeon RX 7900 XTX", "Intel(R) Arc(TM) A770 Graphics"), "MI250",
+    )),
+    ("fp16 bf16 int8 fp64", Pattern(r"\bMI2[15]0X?\b|\bgfx90a", "CDNA 2", "AMD Instinct MI250X", "MI300X")),
+    ("fp16 bf16 tf32 fp8 int8 fp64", Pattern(
+        r"\bMI3[02]\d[AX]?\b|\bgfx94", "CDNA 3",
+        ("AMD Instinct MI300X", "AMD Instinct MI325X"), "MI355X",
+    )),
+    ("fp16 bf16 fp8 fp4 int8 fp64", Pattern(r"\bMI35\d|\bgfx950", "CDNA 4", "AMD Instinct MI355X", "MI300X")),
+    ("fp16 bf16 fp8 int8", Pattern(r"RX 9\d{3}|AI PRO R9|\bgfx12", "RDNA 4", "AMD Radeon RX 9070 XT", "RX 7900")),
+    ("fp16 bf16 tf32 int8", Pattern(
+        r"\bGPU Max\b|\bArc.*\bB\d{3}", "Intel's Ponte Vecchio and Battlemage",
+        ("Intel(R) Data Center GPU Max 1550", "Intel(R) Arc(TM) B580 Graphics"), "Arc A770",
+    )),
+)
+_PRODUCT: Final = Pattern(
+    r"^(?P<unit>UTC)?(?P<kind>[A-Z])(?P<group>G)?MMA(?:\.(?P<rest>.+))?$",
+    "a product on tensor cores: of a warp (HMMA), a warp group (HGMMA), or tensor memory (UTCHMMA)",
+    ("HMMA.16816.F32.BF16", "HGMMA.64x128x16.F32.BF16", "IMMA.16832.S8.S8.SAT", "DMMA.884", "UTCHMMA"),
+    ("FFMA", "UTMALDG.3D", "HMUL2.BF16_V2", "DEPBAR.LE"),
+)
+_BY_X: Final = Pattern(
+    r"(\d{1,5})x(\d{1,5})x(\d{1,5})", "the shape of a product, written with signs between its sizes",
+    "64x128x16", "16816",
+)
+# fmt: on
 _UNITS_OF_CHIP: Final = {
-    (7, 0): "fp16", (7, 2): "fp16 int8", (7, 5): "fp16 int8", (8, 0): "fp16 bf16 tf32 int8 fp64",
-    (8, 6): "fp16 bf16 tf32 int8", (8, 7): "fp16 bf16 tf32 int8", (8, 9): "fp16 bf16 tf32 fp8 int8",
+    (7, 0): "fp16",
+    (7, 2): "fp16 int8",
+    (7, 5): "fp16 int8",
+    (8, 0): "fp16 bf16 tf32 int8 fp64",
+    (8, 6): "fp16 bf16 tf32 int8",
+    (8, 7): "fp16 bf16 tf32 int8",
+    (8, 9): "fp16 bf16 tf32 fp8 int8",
     (9, 0): "fp16 bf16 tf32 fp8 int8 fp64",
 }  # fmt: skip
 
@@ -115,9 +163,9 @@ def matrix_types(product_name: str, capability: tuple[int, int] | None) -> froze
     guides: XF32 is MI300's alone, WMMA came with RX 7000; Intel's oneAPI optimization guide: XMX).
     """
     words = re.sub(r"[\s_-]+", " ", product_name).strip()
-    for types, pattern in _FILE.kind("CORES").items():
+    for types, pattern in _CORES:
         if pattern.search(words):
-            return frozenset(types.split()) - {"none"}
+            return frozenset(types.split())
     known = peaks(words)
     capability = capability or (known.compute_capability if known else None)
     if capability is None or (words and vendor_of_product(words) is not NVIDIA):
@@ -280,7 +328,7 @@ class TensorInstruction(Record):
 def tensor_instruction(opcode: str) -> TensorInstruction | None:
     """What that opcode computes; None where it is none of tensor cores. With ``SP`` half of the products are stored
     zeros: only the others count, as they do in dense peaks."""
-    match = _FILE.PRODUCT.match(opcode)
+    match = _PRODUCT.match(opcode)
     if match is None:
         return None
     words = (match["rest"] or "").split(".")
@@ -298,7 +346,7 @@ def tensor_instruction(opcode: str) -> TensorInstruction | None:
 
 
 def _shape(word: str) -> tuple[int, int, int] | None:
-    found = _FILE.BY_X.fullmatch(_RUN_TOGETHER.get(word, word))
+    found = _BY_X.fullmatch(_RUN_TOGETHER.get(word, word))
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 

@@ -9,17 +9,86 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from timesink.knowledge import Pattern, Patterns, table_rows
+from timesink.knowledge import Pattern
 from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 
-_FILE: Final = Patterns(__file__, globals())
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Pattern: ...
+# Of each pattern its meaning, then names that show it, then near misses.
+# fmt: off
+ONLY_COMPUTES: Final = Pattern(
+    "^aten::(mm|addmm|bmm|baddbmm|mv|addmv|linear|_?convolution|convolution_backward|cudnn_convolution(_transpose)?"
+    "|(native|cudnn)_batch_norm(_backward)?|native_(group|layer)_norm(_backward)?|_(log_)?softmax(_backward_data)?"
+    "|nll_loss2?d?_(forward|backward)|mse_loss(_backward)?|(max_pool2d_with_indices|avg_pool2d)(_backward)?)$",
+    "operators that may be run from a trace by their names: they compute, and do nothing else",
+    ("aten::mm", "aten::native_layer_norm_backward", "aten::_softmax_backward_data", "aten::cudnn_convolution",
+     "aten::cudnn_batch_norm_backward"), ("aten::from_file", "aten::mm_", "mylib::mm"),
+)
+FOLLOWS_ITS_OPERANDS: Final = Pattern(
+    "^aten::((add|sub|mul|div|gelu|silu|relu|sigmoid|tanh|leaky_relu|hardswish|hardtanh|clamp_min|masked_fill"
+    "|native_dropout)_?|(gelu|silu|sigmoid|tanh|threshold|leaky_relu|hardswish|hardtanh|native_dropout)_backward"
+    "|(native|cudnn)_batch_norm(_backward)?|(max_pool2d_with_indices|avg_pool2d)(_backward)?)$",
+    "an operator of the same kind that autocast leaves in the type of its operands: elementwise, or a pass over "
+    "pictures",
+    ("aten::gelu", "aten::add_", "aten::threshold_backward", "aten::cudnn_batch_norm"),
+    ("aten::native_layer_norm", "aten::_foreach_add_", "aten::softmax"),
+)
+LOOKS_UP: Final = Pattern(
+    "^aten::(embedding|_?embedding_bag|index_select|gather)$",
+    "looks up whole numbers in a table, such as an embedding",
+    ("aten::embedding", "aten::gather"), ("aten::embedding_dense_backward", "aten::index_put_"),
+)
+GATHERS_A_GRADIENT: Final = Pattern(
+    "^aten::(embedding(_dense)?|_embedding_bag(_dense)?|index_select|gather)_backward$",
+    "adds up the gradient of a table in which numbers were looked up",
+    ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward"), "aten::embedding",
+)
+PRODUCTS: Final = Pattern(
+    "^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activation)$", "a matrix product",
+    ("aten::mm", "aten::linear"), "aten::mul",
+)
+SHAPED: Final = Pattern(
+    r"^aten::(mm|addmm|bmm|baddbmm|convolution|_scaled_dot_product_\w*attention)$",
+    "its shapes follow the batch and the model, not the rank's place in a group",
+    ("aten::mm", "aten::_scaled_dot_product_flash_attention"), ("aten::linear", "aten::all_gather"),
+)
+READS_A_VALUE: Final = Pattern(
+    "^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the CPU",
+    "aten::item", "aten::items",
+)
+ONLY_ON_CPU: Final = Pattern(
+    "(?i)mkldnn|onednn|(?:^|:)_?mkl_|^mkl::|_for_cpu$", "no GPU runs it (oneDNN, MKL)",
+    ("aten::mkldnn_convolution", "mkldnn::_linear_pointwise", "aten::_scaled_dot_product_flash_attention_for_cpu",
+     "mkl::_mkl_linear"), ("aten::cudnn_convolution", "aten::conv2d"),
+)
+REENTRANT_CHECKPOINT: Final = Pattern(
+    "^CheckpointFunction$",
+    "runs a layer that is run again backward, and saves nothing but its arguments (torch.utils.checkpoint with "
+    "use_reentrant)",
+    "CheckpointFunction", "CheckpointFunctionBackward",
+)
+COPY: Final = Pattern("^aten::copy_$", "a copy, which may change type or layout", "aten::copy_", "aten::_to_copy")
+ALLOCATES: Final = Pattern(
+    "^aten::(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|empty_permuted)$",
+    "asks for memory whose content nobody has written yet",
+    ("aten::empty", "aten::resize_"), "aten::zeros",
+)
+LOW_TYPE: Final = Pattern(
+    r'(?<=c10::)(?:BFloat16|Half|Float8\w*)|(?<=\")(?:signed|unsigned) char', "an element type of at most 16 bits",
+    ('["c10::BFloat16","float"]', '["signed char"]'), '["float","Scalar"]',
+)
+HANDS_ON: Final = Pattern(
+    r"^(?:aten::)?(?:(?:un)?squeeze|_?(?:unsafe_)?view(?:_as)?|_?reshape(?:_alias)?|slice|select|narrow|t|numpy_T"
+    r"|transpose|permute|movedim|expand(?:_as)?|as_strided|split\w*|chunk|unbind|(?:un)?flatten|detach_?|alias|to"
+    r"|_to_copy|copy_|contiguous|clone|lift_fresh|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero"
+    r"|(?:zeros|ones|full)(?:_like)?|zero_|fill_)$",
+    "makes a tensor another, the same elsewhere, or new, and reads nothing to compute with it",
+    ("aten::t", "detach", "aten::_to_copy"), ("aten::tanh", "aten::topk"),
+)
+FILLS: Final = Pattern("^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
+CHECKS_FOR_NAN: Final = Pattern("^aten::isnan$", "looks for what is not a number", "aten::isnan", "aten::nan_to_num")
+# fmt: on
 
 
 def _folded(recorded: str) -> str:
@@ -28,7 +97,14 @@ def _folded(recorded: str) -> str:
 
 
 # PyTorch's names of element types, folded, to (short name, bytes).
-_TYPES: Final = {_folded(row["recorded"]): (row["type"], int(row["bytes"])) for row in table_rows(__file__)}
+_TYPES: Final = {
+    "float": ("fp32", 4), "double": ("fp64", 8), "bfloat16": ("bf16", 2), "half": ("fp16", 2),
+    "float8_e4m3fn": ("fp8", 1), "float8_e5m2": ("fp8", 1), "float8_e4m3fnuz": ("fp8", 1),
+    "float8_e5m2fnuz": ("fp8", 1), "long int": ("int64", 8), "long": ("int64", 8), "int": ("int32", 4),
+    "short int": ("int16", 2), "signed char": ("int8", 1), "unsigned char": ("uint8", 1), "bool": ("bool", 1),
+    "c10::complex<float>": ("complex64", 8), "float16": ("fp16", 2), "float32": ("fp32", 4), "float64": ("fp64", 8),
+    "int64": ("int64", 8), "int32": ("int32", 4), "int16": ("int16", 2), "int8": ("int8", 1), "uint8": ("uint8", 1),
+}  # fmt: skip
 _FLOATS: Final = {"fp64", "fp32", "fp16", "bf16", "fp8"}
 _NO_TENSORS: Final = {"", "scalar", "scalarlist", "tensorlist", "genericlist", "device", "string", "none", "optional"}
 

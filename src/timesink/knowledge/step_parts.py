@@ -4,17 +4,42 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from timesink.knowledge import table_rows
-
-
-def _words(kind: str) -> Mapping[str, str]:
-    return MappingProxyType({row["part"]: row["words"] for row in table_rows(__file__) if row["of"] == kind})
-
-
-IDLE_WORDS: Final = _words("idle")
+IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "loader": "input pipeline",
+        "sync": "blocking waits",
+        "copy_staging": "staging of copies",
+        "allocator": "memory allocation",
+        "compile": "compilation",
+        "checkpoint": "checkpoint",
+        "garbage_collection": "garbage collection",
+        "optimizer": "optimizer on the CPU",
+        "logging": "logging",
+        "dispatch": "framework dispatch",
+        "cuda_call": "runtime calls",
+        "os_call": "the operating system",
+        "python": "Python",
+        "untraced": "untraced CPU time",
+        "profiler": "the profiler itself",
+        "launch_latency": "launch latency",
+        "dependency_communication": "waits for communication",
+        "dependency_copy": "waits for a copy",
+        "dependency_compute": "waits for another stream",
+        "kernel_gap": "gaps between queued kernels",
+        "graph_gap": "gaps inside CUDA graphs",
+        "migration": "gaps before unified memory migrates",
+        "unexplained": "unexplained",
+    }
+)
 """Causes of idle time, by the names that JSON and SQL have them under."""
 
-WORK_WORDS: Final = _words("work")
+WORK_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "compute": "compute",
+        "communication": "exposed communication",
+        "copy": "exposed copies",
+    }
+)
 """Kinds of device work. Exposed: nothing was computed beside it."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from timesink.knowledge import Pattern, Patterns
+from timesink.knowledge import Pattern
 from timesink.records import Record
 from timesink.startup import regex
 
@@ -25,20 +25,69 @@ class Vendor(Record):
     kernel_profiler: str
 
 
-def _vendor(name: str, runtime: str, unit: str, *tools: str) -> Vendor:
-    return Vendor(runtime, unit, _FILE.kind("CALLS")[name], _FILE.kind("PRODUCTS")[name], *tools)
-
-
-_FILE: Final = Patterns(__file__)
-NVIDIA: Final = _vendor("NVIDIA", "CUDA", "GPU", "CUPTI", "ProfilerActivity.CUDA", "Nsight Compute")
-AMD: Final = _vendor("AMD", "HIP", "GPU", "roctracer", "ProfilerActivity.CUDA", "rocprof-compute")
-INTEL: Final = _vendor("INTEL", "Level Zero", "GPU", "PTI", "ProfilerActivity.XPU", "VTune")
-HUAWEI: Final = _vendor("HUAWEI", "CANN", "NPU", "msprof", "torch_npu.profiler.ProfilerActivity.NPU", "msprof op")
-META: Final = _vendor(
-    "META", "MTIA", "accelerator", "MTIA's profiler", "ProfilerActivity.MTIA", "a profiler of its kernels"
+# Of each pattern its meaning, then names that show it, then near misses.
+# fmt: off
+NVIDIA: Final = Vendor(
+    runtime="CUDA", unit="GPU", tracer="CUPTI", records_by="ProfilerActivity.CUDA",
+    kernel_profiler="Nsight Compute",
+    calls=Pattern(
+        "^(?:cuda|cu)[A-Z]", "a call of CUDA",
+        ("cudaLaunchKernel", "cuLaunchKernelEx"), ("custom", "hipMalloc"),
+    ),
+    products=Pattern(
+        r"(?i)nvidia|tesla|geforce|quadro|\b(?:rtx|gtx|titan|jetson)\b|\b(?:g?[abh]|gb|gh|[vptlk])\d{1,3}[gs]?\b",
+        "a GPU of NVIDIA",
+        ("NVIDIA A100-SXM4-80GB", "Tesla T4", "Quadro GP100", "GeForce RTX 2080 Ti", "GH200 480GB"),
+        ("AMD Instinct MI300X", "Intel(R) Data Center GPU Max 1550", "Ascend910B"),
+    ),
 )
+AMD: Final = Vendor(
+    runtime="HIP", unit="GPU", tracer="roctracer", records_by="ProfilerActivity.CUDA",
+    kernel_profiler="rocprof-compute",
+    calls=Pattern("^(?:hip[A-Z]|hsa_|hcc|roc)", "a call of HIP", ("hipLaunchKernel", "hsa_signal_wait"), "hipster"),
+    products=Pattern(
+        r"(?i)\bamd\b|radeon|instinct|\bmi\d{2,3}\w?\b|\bgfx\d", "a GPU of AMD",
+        ("AMD Instinct MI300X", "AMD Radeon RX 7900 XTX", "gfx942:sramecc+"), "NVIDIA A100",
+    ),
+)
+INTEL: Final = Vendor(
+    runtime="Level Zero", unit="GPU", tracer="PTI", records_by="ProfilerActivity.XPU",
+    kernel_profiler="VTune",
+    calls=Pattern(
+        "^(?:ze[st]?|ur|pi|cl|sycl)[A-Z_]", "a call of Level Zero, OpenCL, or of SYCL's runtime above them",
+        ("zeCommandListAppendLaunchKernel", "urEnqueueKernelLaunch", "piEnqueueKernelLaunch", "clEnqueueNDRangeKernel"),
+        ("cudaLaunchKernel", "zero_grad", "clear"),
+    ),
+    products=Pattern(
+        r"(?i)\bintel\b|data center gpu|\barc\b", "a GPU of Intel",
+        ("Intel(R) Data Center GPU Max 1550", "Intel(R) Arc(TM) A770 Graphics"), "NVIDIA L4",
+    ),
+)
+HUAWEI: Final = Vendor(
+    runtime="CANN", unit="NPU", tracer="msprof", records_by="torch_npu.profiler.ProfilerActivity.NPU",
+    kernel_profiler="msprof op",
+    calls=Pattern(
+        "^(?:acl|aclrt|aclnn|AscendCL@|ge::|HcclComm)", "a call of CANN, Ascend's runtime",
+        ("aclrtLaunchKernel", "AscendCL@aclrtSynchronizeStream", "aclnnMatmul"), "cudaLaunchKernel",
+    ),
+    products=Pattern(
+        r"(?i)ascend|\bnpu\b|davinci", "an NPU of Huawei",
+        ("Ascend910B", "Ascend Hardware", "NPU"), "input",
+    ),
+)
+META: Final = Vendor(
+    runtime="MTIA", unit="accelerator", tracer="MTIA's profiler", records_by="ProfilerActivity.MTIA",
+    kernel_profiler="a profiler of its kernels",
+    calls=Pattern("(?i)^mtia", "a call of MTIA's runtime", ("mtia_runtime", "mtiaLaunchKernel"), "cudaLaunchKernel"),
+    products=Pattern(r"(?i)\bmtia", "an accelerator of Meta", ("MTIA", "mtia_ccp_events"), "NVIDIA A100"),
+)
+NO_GPU: Final = Pattern(
+    "(?i)(?:^|[^a-z])(?:npu|hpu|tpu|mtia|ipu|mlu|aiu|neuron|gaudi|habana|ascend|davinci)(?:[^a-z]|$)",
+    "the process or the category of an accelerator that is no GPU",
+    ("Ascend Hardware", "NPU", "mtia_ccp_events", "/device:TPU:0", "hpu_op", "MLU"), ("GPU 0", "input", "neurons"),
+)
+# fmt: on
 VENDORS: Final = (NVIDIA, AMD, INTEL, HUAWEI, META)
-NO_GPU: Final = _FILE.NO_GPU
 
 
 def as_of(vendor: Vendor, text: str) -> str:

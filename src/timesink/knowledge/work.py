@@ -13,7 +13,6 @@ from functools import lru_cache
 from math import prod
 from typing import Final
 
-from timesink.knowledge import Patterns
 from timesink.knowledge.operators import Operator, OperatorWork, Tensor, WorkKind
 from timesink.untrusted.plain_json import parsed
 
@@ -269,23 +268,34 @@ def _broadcast(tensors: list[Tensor]) -> int | None:
     return result
 
 
-_FORMULAS: Final[dict[str, Formula]] = {
-    "MATMUL": matmul,
-    "ATTENTION": attention,
-    "CONVOLUTION": convolution,
-    "POINTWISE": pointwise,
-    "REDUCTION": passes(WorkKind.REDUCTION, 1, 1.0),
-    "COPY": copy,
-    "FILL": passes(WorkKind.POINTWISE, 1, 0.0),
-    "NORM": norm,
-    "NORM_GRADIENT": gradient(WorkKind.NORM, 12.0),
-    "SOFTMAX": passes(WorkKind.SOFTMAX, 2, 5.0),
-    "SOFTMAX_GRADIENT": gradient(WorkKind.SOFTMAX, 4.0),
-    "EMBEDDING": embedding,
-    "CONCATENATION": concatenation,
-}
-FORMULAS: Final = {name: _FORMULAS[kind] for kind, names in Patterns(__file__).words.items() for name in names}
-"""The formula of each operator, as `work.md` lists them."""
+# fmt: off
+_OPERATORS: Final[tuple[tuple[Formula, str], ...]] = (
+    (matmul, "mm addmm bmm baddbmm matmul linear mv addmv _scaled_mm _int_mm _addmm_activation"),
+    (attention,
+     "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+     "_scaled_dot_product_cudnn_attention _flash_attention_forward _efficient_attention_forward "
+     "_cudnn_attention_forward _flash_attention_backward _efficient_attention_backward _cudnn_attention_backward"),
+    (convolution, "convolution cudnn_convolution miopen_convolution convolution_backward"),
+    (pointwise,
+     "abs add add_ addcdiv addcdiv_ addcmul addcmul_ bitwise_and bitwise_or ceil clamp clamp_min clamp_min_ clamp_ "
+     "cos div div_ eq erf exp floor ge gelu gelu_backward gt hardswish le lerp lerp_ log logical_and logical_not "
+     "lt masked_fill masked_fill_ mul mul_ native_dropout native_dropout_backward ne neg pow reciprocal relu relu_ "
+     "rsqrt rsub sigmoid sigmoid_ sigmoid_backward silu silu_ silu_backward sin sqrt sqrt_ sub sub_ tanh tanh_ "
+     "tanh_backward threshold_backward tril triu where"),
+    (passes(WorkKind.REDUCTION, 1, 1.0),
+     "sum mean amax amin max min prod norm linalg_vector_norm all any argmax argmin var var_mean std"),
+    (copy, "copy_ _to_copy clone contiguous"),
+    (passes(WorkKind.POINTWISE, 1, 0.0), "fill_ zero_"),
+    (norm, "native_layer_norm native_group_norm _fused_rms_norm cudnn_batch_norm"),
+    (gradient(WorkKind.NORM, 12.0), "native_layer_norm_backward native_group_norm_backward"),
+    (passes(WorkKind.SOFTMAX, 2, 5.0), "_softmax _log_softmax"),
+    (gradient(WorkKind.SOFTMAX, 4.0), "_softmax_backward_data _log_softmax_backward_data"),
+    (embedding, "embedding index_select"),
+    (concatenation, "cat"),
+)
+# fmt: on
+FORMULAS: Final = {name: formula for formula, names in _OPERATORS for name in names.split()}
+"""The formula of each operator."""
 
 
 def work_of(operator: Operator) -> OperatorWork | None:

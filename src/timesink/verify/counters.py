@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
-from timesink.knowledge.metric_names import MORE_IS_BETTER, NCU_METRIC
+from timesink.knowledge.metric_names.patterns import MORE_IS_BETTER, NCU_METRIC
 from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 from timesink.verify import round_floats

@@ -23,7 +23,7 @@ import polars as pl
 from timesink.errors import UsageError, did_you_mean, unknown
 from timesink.export import holdings
 from timesink.knowledge.kernel_names import short_names
-from timesink.knowledge.metric_names import FILTER, LIMIT, NUMBER
+from timesink.knowledge.metric_names.patterns import FILTER, LIMIT, NUMBER
 from timesink.model.names import pattern_fault
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import Trace

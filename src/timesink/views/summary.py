@@ -8,7 +8,7 @@ import polars as pl
 
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError, did_you_mean
-from timesink.knowledge.metric_names import SAMPLED
+from timesink.knowledge.metric_names.patterns import SAMPLED
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP, NVTX_FILE, NVTX_OPENS, STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.compile.summary import compile_counters, compile_summary

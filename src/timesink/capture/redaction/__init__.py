@@ -27,7 +27,7 @@ from timesink.capture.redaction.nsys_sqlite import redact_sqlite
 from timesink.capture.redaction.packed import SHORTEST, Unpacked, find_leaks
 from timesink.capture.redaction.pages import redact_page
 from timesink.capture.redaction.text_files import redact_json, redact_settings, redact_text
-from timesink.knowledge import private_texts
+from timesink.knowledge import kept_texts, private_texts
 from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.whole_file import whole_file
@@ -191,9 +191,9 @@ _NAMED: dict[str, Callable[[str], object]] = {
     "instruction": re.compile(private_texts.OPCODE).match,
 }
 _OF_FORMATS = frozenset(
-    (*private_texts.TRACE_KEYS, *private_texts.EVENT_KEYS, *private_texts.ARGUMENT_KEYS, *private_texts.PAGE_COLUMNS,
-     *private_texts.KERNEL_ARGUMENTS, *private_texts.NSYS_COLUMNS,
-     *(name for kinds in private_texts.NSYS_COLUMNS.values() for names in kinds for name in names.split()))
+    (*kept_texts.TRACE_KEYS, *kept_texts.EVENT_KEYS, *kept_texts.ARGUMENT_KEYS, *kept_texts.PAGE_COLUMNS,
+     *kept_texts.KERNEL_ARGUMENTS, *kept_texts.NSYS_COLUMNS,
+     *(name for kinds in kept_texts.NSYS_COLUMNS.values() for names in kinds for name in names.split()))
 )  # fmt: skip
 _LITERAL = re.compile(private_texts.LITERAL, re.DOTALL)
 _SCALAR = re.compile(private_texts.SCALAR, re.DOTALL)

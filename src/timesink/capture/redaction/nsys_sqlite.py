@@ -15,7 +15,7 @@ from typing import Any
 from timesink.capture.errors import failure
 from timesink.capture.redaction.cleaner import Cleaner, write_json
 from timesink.capture.redaction.packed import Unpacked
-from timesink.knowledge import private_texts
+from timesink.knowledge import kept_texts, private_texts
 from timesink.untrusted.plain_json import parsed
 
 _STRINGS, _NVTX = "StringIds", "NVTX_EVENTS"
@@ -44,7 +44,7 @@ class _Rewriting:
         self.db, self.cleaner = db, cleaner
         listed = db.execute("SELECT name, type, sql FROM old.sqlite_master").fetchall()
         plain = {name for name, kind, sql in listed if kind == "table" and not _is_virtual(sql)}
-        self.columns = {name: self._columns(name) for name in sorted(plain & private_texts.NSYS_COLUMNS.keys())}
+        self.columns = {name: self._columns(name) for name in sorted(plain & kept_texts.NSYS_COLUMNS.keys())}
         self.left_out = {name for name, kind, _ in listed if kind != "index"} - {*self.columns}
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ class _Rewriting:
 
     def _columns(self, table: str) -> dict[str, str]:
         """The known columns that the old table has, with the kind of each. Its columns are no expressions."""
-        known = private_texts.NSYS_COLUMNS[table]
+        known = kept_texts.NSYS_COLUMNS[table]
         typed = zip(("INTEGER", "REAL", "TEXT"), known, strict=True)
         kinds = {name: kind for kind, names in typed for name in names.split()}
         found = [row[1] for row in self.db.execute(f"PRAGMA old.table_xinfo({_quote(table)})") if not row[6]]
@@ -69,7 +69,7 @@ class _Rewriting:
 
     def _learn(self) -> None:
         """Learn users and machines from the texts that tell of them, to find them wherever else they occur."""
-        settings = private_texts.NSYS_SETTINGS_KEPT
+        settings = kept_texts.NSYS_SETTINGS_KEPT
         for table in (table for table in settings if {"name", "value"} <= {*self.columns.get(table, ())}):
             for name, value in self.db.execute(f"SELECT name, value FROM old.{table} WHERE value IS NOT NULL"):
                 self.cleaner.learn_from(_text(value))
@@ -90,7 +90,7 @@ class _Rewriting:
             return None if cell is None else self._payload(_text(cell))
 
         def kept(table: str, name: Any) -> bool:
-            return re.fullmatch(private_texts.NSYS_SETTINGS_KEPT[table], _text(name)) is not None
+            return re.fullmatch(kept_texts.NSYS_SETTINGS_KEPT[table], _text(name)) is not None
 
         for name, function, count in (("label", label, 1), ("payload", payload, 1), ("kept", kept, 2)):
             self.db.create_function(name, count, function, deterministic=True)
@@ -115,7 +115,7 @@ class _Rewriting:
             else:  # text in a column of numbers is no number
                 cells.append(f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN {cell} END")
         where = ""
-        if table in private_texts.NSYS_SETTINGS_KEPT:
+        if table in kept_texts.NSYS_SETTINGS_KEPT:
             where = f" WHERE kept('{table}', CAST(name AS BLOB))"
         elif table == "DIAGNOSTIC_EVENT" and "severity" in columns:
             where = f" WHERE {_WORTH_TELLING}"
@@ -147,9 +147,9 @@ class _Rewriting:
         self._create(_STRINGS, columns)
         if set(columns) != {"id", "value"}:
             return
-        labels = self._used((table, name) for table in self.columns for name in private_texts.NSYS_LABELS)
+        labels = self._used((table, name) for table in self.columns for name in kept_texts.NSYS_LABELS)
         labels |= self._numbers_in_frames()
-        symbols = self._used(private_texts.NSYS_SYMBOLS) - labels
+        symbols = self._used(kept_texts.NSYS_SYMBOLS) - labels
         strings = self.db.execute(f"SELECT id, CAST(value AS BLOB) FROM old.{_STRINGS}")
         kept = ((key, self._string(key, raw, symbols)) for key, raw in strings if key in labels or key in symbols)
         self.db.executemany(

@@ -20,7 +20,7 @@ from typing import IO, Any
 from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import Cleaner, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
-from timesink.knowledge import private_texts
+from timesink.knowledge import kept_texts, private_texts
 from timesink.untrusted.plain_json import parsed
 
 _MOST_PACKED_BYTES = 256 << 20  # of the pictures of a page, unpacked; a page has two megabytes
@@ -56,14 +56,14 @@ class _Page(HTMLParser):
         self._put("<!doctype html>")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in private_texts.PAGE_TAGS:
+        if tag not in kept_texts.PAGE_TAGS:
             self._cleaner.removed["elements of unknown names"] += 1
             self._put(" ")
             return
         kept = "".join(
             f" {name}" if value is None else f' {_SPELLED.get(name, name)}="{escape(self._attribute(name, value))}"'
             for name, value in attrs
-            if name in private_texts.PAGE_ATTRIBUTES
+            if name in kept_texts.PAGE_ATTRIBUTES
         )
         self._put(f"<{tag}{kept}>")
         if tag in ("script", "style", "template"):
@@ -74,7 +74,7 @@ class _Page(HTMLParser):
         if self._inside and tag in ("script", "style", "template"):
             self._put(self._carried(self._inside, "".join(self._whole)))
             self._inside = ""
-        if tag in private_texts.PAGE_TAGS:
+        if tag in kept_texts.PAGE_TAGS:
             self._put(f"</{tag}>")
 
     def handle_data(self, data: str) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any
 from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, is_private, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
-from timesink.knowledge import private_texts, profiler_texts
+from timesink.knowledge import kept_texts, ncu_texts, private_texts
 from timesink.untrusted import read_rows
 from timesink.untrusted.plain_json import parsed
 
@@ -138,7 +138,7 @@ class _Writer:
         """Write one member where it is known."""
         if not isinstance(key, str):
             raise _Damage
-        if key not in private_texts.TRACE_KEYS:
+        if key not in kept_texts.TRACE_KEYS:
             self._in.value()
             self._cleaner.removed["members of unknown names"] += 1
             return
@@ -172,13 +172,13 @@ def clean_event(value: Any, cleaner: Cleaner) -> Any:
     if not isinstance(value, dict):
         return cleaner.value(value)
     category = value.get("cat")
-    kept = {key: inner for key, inner in value.items() if key in private_texts.EVENT_KEYS}
+    kept = {key: inner for key, inner in value.items() if key in kept_texts.EVENT_KEYS}
     if len(kept) < len(value):
         cleaner.removed["members of unknown names"] += len(value) - len(kept)
     for key, inner in kept.items():
         if key == "args" and isinstance(inner, dict):
             kept[key] = _clean_arguments(inner, cleaner)
-        elif key == "name" and isinstance(inner, str) and str(category) in private_texts.KERNEL_KINDS:
+        elif key == "name" and isinstance(inner, str) and str(category) in kept_texts.KERNEL_KINDS:
             kept[key] = cleaner.symbol(inner)
         elif not isinstance(inner, (int, float, Number)):
             kept[key] = cleaner.value(inner)
@@ -188,9 +188,9 @@ def clean_event(value: Any, cleaner: Cleaner) -> Any:
 def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     kept = {}
     for key, value in given.items():
-        if key in private_texts.KERNEL_ARGUMENTS and isinstance(value, str):
+        if key in kept_texts.KERNEL_ARGUMENTS and isinstance(value, str):
             kept[key] = cleaner.symbol(value)
-        elif key in private_texts.ARGUMENT_KEYS or cleaner.is_metric(key):
+        elif key in kept_texts.ARGUMENT_KEYS or cleaner.is_metric(key):
             kept[key] = cleaner.value(value)
         else:
             cleaner.removed["members of unknown names"] += 1
@@ -240,7 +240,7 @@ def redact_text(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
 def _clean_lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """A page as a page; else line by line, records of a log with the payload that is theirs."""
     head = next(unpacked.raw(), b"").decode("utf-8", "replace")
-    if profiler_texts.PAGE_HEADER.search(head):
+    if ncu_texts.PAGE_HEADER.search(head):
         yield from _clean_page(unpacked.whole().decode("utf-8-sig", "replace"), cleaner)
         return
     record: _Record | None = None
@@ -307,7 +307,7 @@ def _plain(line: str, cleaner: Cleaner) -> str:
 
 def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:
     """The page with the columns that are known. Lines of others before it are dropped, those after it emptied."""
-    header = profiler_texts.PAGE_HEADER.search(text)
+    header = ncu_texts.PAGE_HEADER.search(text)
     if header is None:
         return
     if header.start():
@@ -330,7 +330,7 @@ def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:
 
 
 def _is_known(head: str, cleaner: Cleaner) -> bool:
-    return head in private_texts.PAGE_COLUMNS or (("__" in head or head.islower()) and cleaner.label(head) == head)
+    return head in kept_texts.PAGE_COLUMNS or (("__" in head or head.islower()) and cleaner.label(head) == head)
 
 
 def _column(head: str, cleaner: Cleaner) -> Callable[[str], str]:

@@ -9,22 +9,22 @@ limit on a number of a table is written: ``mean(kernels.mean_ns[name~gemm, devic
 """
 
 import difflib
-import json
 import re
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from timesink.knowledge import Pattern, Patterns
+from timesink.knowledge.metric_names.patterns import (
+    COUNTED,
+    NOUN,
+    PERCENT,
+    SAMPLED_IN,
+    STALL,
+    SUBMETRICS,
+    UNITLESS,
+)
 from timesink.records import Record
-
-_FILE: Final = Patterns(str(Path(__file__).with_name("patterns.md")), globals())
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Pattern: ...
-
 
 # Compute capability, chip, and its letter in names.txt, oldest first.
 CHIPS = {
@@ -63,10 +63,45 @@ _SOLE = ("pct", "ratio", "max_rate")
 _DEVICE = "device__attribute_"
 _ONE_WORD = 0.75  # two words are one, misspelt, where so much of them agrees
 # Wrong names, doubtful ones, and words of other tools, each with what Nsight Compute counts in its place.
-_CORRECTIONS: Final[dict[str, dict[str, str]]] = json.loads(
-    Path(__file__).with_name("corrections.json").read_text(encoding="utf-8")
-)
-_INVENTED, _REPLACED, _DOUBTS, _STALLS_OF_NVPROF = _CORRECTIONS.values()
+_INVENTED: Final = {  # exist on no chip
+    "l2__throughput": "lts__throughput",
+    "l2cache__hit_rate": "lts__t_sector_hit_rate",
+    "ltc__throughput": "lts__throughput",
+    "l1tex__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
+}
+_REPLACED: Final = {  # renamed between chips
+    "dram__bytes_read": "dram__bytes",
+    "dram__bytes_write": "dram__bytes",
+    "sm__pipe_tensor_op_hmma_cycles_active": "sm__pipe_tensor_cycles_active",
+    "l1tex__lsu_writeback_active_mem_lg": "l1tex__lsu_writeback_active_mem_lgds",
+    "l1tex__lsu_writeback_active_mem_lgds": "l1tex__lsu_writeback_active_mem_lg",
+    "lts__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
+    "sm__inst_executed_pipe_fp16": "sm__inst_executed_pipe_fma_type_fp16",
+    "sm__inst_executed_pipe_fma_type_fp16": "sm__inst_executed_pipe_fp16",
+}
+_DOUBTS: Final = {  # what they count instead
+    "lts__t_bytes": (
+        "counts fabric hops twice on GA100 and GH100: for L2 traffic use l1tex__m_xbar2l1tex_read_bytes and "
+        "l1tex__m_l1tex2xbar_write_bytes"
+    ),
+    "sm__pipe_tensor_op_hmma_cycles_active": (
+        "on GH100 it also moves for half2 arithmetic: tensor work is in sm__pipe_tensor_cycles_active"
+    ),
+    "dram__throughput": "no section collects it: gpu__dram_throughput is in every set",
+}
+_STALLS_OF_NVPROF: Final = {  # as nvprof called them
+    "memory_dependency": "long_scoreboard",
+    "exec_dependency": "wait",
+    "execution_dependency": "wait",
+    "constant_memory_dependency": "imc_miss",
+    "memory_throttle": "lg_throttle",
+    "pipe_busy": "math_pipe_throttle",
+    "inst_fetch": "no_instruction",
+    "instruction_fetch": "no_instruction",
+    "sync": "barrier",
+    "synchronization": "barrier",
+    "texture": "tex_throttle",
+}
 _ELSEWHERE: Final = {
     "pipe_fp32": ("pipe_fma", "no pipe is called fp32: products and sums of fp32 run on the fma pipe"),
     **{
@@ -83,7 +118,7 @@ def check_name(name: str, chip: str) -> NameVerdict:
     if wrong is not None:
         return wrong
     letter = CHIPS[chip][1]
-    present, absent = _table().get(_root(base), ("", ""))
+    present, absent, _ = _table().get(_root(base), ("", "", ""))
     known_on = tuple(sm for sm, (_, its) in CHIPS.items() if its in present)
     if letter in present:
         return NameVerdict(name, Standing.EXISTS, _DOUBTS.get(base, ""), known_on)
@@ -133,7 +168,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _find_wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
-    stall = _FILE.STALL.match(base)
+    stall = STALL.match(base)
     if stall:
         right = f"smsp__average_warps_issue_stalled_{stall.group(1)}_per_issue_active.ratio"
         return NameVerdict(
@@ -147,7 +182,7 @@ def _find_wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    base, _, suffix = _FILE.SAMPLED_IN.sub("", name.strip().removeprefix("breakdown:")).partition(".")
+    base, _, suffix = SAMPLED_IN.sub("", name.strip().removeprefix("breakdown:")).partition(".")
     return base, suffix
 
 
@@ -165,39 +200,29 @@ def _with(base: str, suffix: str) -> str:
 
 def _is_suffix(suffix: str) -> bool:
     first, _, rest = suffix.partition(".")
-    return suffix in _SOLE or (first in _ROLLUPS and (not rest or bool(_FILE.SUBMETRICS.match(rest))))
+    return suffix in _SOLE or (first in _ROLLUPS and (not rest or bool(SUBMETRICS.match(rest))))
 
 
 @cache
-def _table() -> dict[str, tuple[str, str]]:
-    """Base name to (letters of chips that have it, letters of chips known not to)."""
-    text = Path(__file__).with_name("names.txt").read_text(encoding="ascii")
+def _table() -> dict[str, tuple[str, str, str]]:
+    """By base name the letters of chips that have it, of chips known not to, and of those whose throughput breakdowns
+    list it as a unit."""
     table = {}
-    for line in text.splitlines():
-        name, _, letters = line.partition(" ")
+    for line in Path(__file__).with_name("names.txt").read_text(encoding="ascii").splitlines():
+        name, letters, *units = line.split(" ")
         present, _, absent = letters.partition("-")
-        table[name] = (present, absent)
+        table[name] = (present, absent, *(units or ("",)))
     return table
 
 
 def units_of(capability: tuple[int, int] | None) -> tuple[str, ...]:
-    """Base names of the units in the chip's throughput breakdowns, as its reports list them (`units.txt`); of a chip
+    """Base names of the units in the chip's throughput breakdowns, as its reports list them; of a chip
     without reports, those of all chips."""
     chip = "" if capability is None else "sm_{}{}".format(*capability)
     letter = CHIPS.get(chip, ("", ""))[1]
-    listed = _units()
+    listed = tuple((name, letters) for name, (_, _, letters) in _table().items() if letters)
     of_chip = tuple(name for name, letters in listed if letter and letter in letters)
     return of_chip or tuple(name for name, _ in listed)
-
-
-@cache
-def _units() -> tuple[tuple[str, str], ...]:
-    """Base name of a unit and the letters of the chips that list it."""
-    text = Path(__file__).with_name("units.txt").read_text(encoding="ascii")
-    return tuple((name, letters) for name, _, letters in (line.partition(" ") for line in text.splitlines()))
-
-
-_COUNTED: Final = _FILE.kind("COUNTED")
 
 
 def base_unit(metric: str) -> str | None:
@@ -206,17 +231,17 @@ def base_unit(metric: str) -> str | None:
     Reports store no units. `.per_second` gives ``/s``, `.per_cycle_*` gives ``/cycle``; cycles per second are ``Hz``.
     """
     base = metric.rpartition(":")[2]
-    if _FILE.PERCENT.search(metric):
+    if PERCENT.search(metric):
         return "%"
     if "time_duration" in base:
         return "ns"
     if base.startswith("launch__"):
         return "bytes" if "_mem_" in base and "limit" not in base else None
-    return None if _FILE.UNITLESS.search(metric) else _counted_unit(base)
+    return None if UNITLESS.search(metric) else _counted_unit(base)
 
 
 def _counted_unit(base: str) -> str | None:
-    counted = next((unit for unit, pattern in _COUNTED.items() if pattern.search(base.split(".", maxsplit=1)[0])), None)
+    counted = next((unit for unit, pattern in COUNTED.items() if pattern.search(base.split(".", maxsplit=1)[0])), None)
     if counted is not None and ".per_second" in base:
         return "Hz" if counted == "cycle" else f"{counted}/s"
     if counted is not None and (".per_cycle" in base or base.endswith(".peak_sustained")):
@@ -251,15 +276,8 @@ def normalised(unit: str) -> tuple[str | None, float]:
 
 
 def _noun(word: str) -> tuple[str, float]:
-    found = _FILE.NOUN.match(word)
+    found = NOUN.match(word)
     if not found:
         return word, 1.0
     noun = "Hz" if found.group(2).lower() == "hz" else "bytes"
     return noun, _PREFIX[found.group(1)]
-
-
-# Counters that Nsight Systems samples, by what a person calls them. Of each it records other roll-ups too; those of
-# NVLink are parts, to be added up.
-SAMPLED: Final = _FILE.kind("SAMPLED")
-RESOURCES: Final = _FILE.kind("RESOURCES")
-"""By part of the GPU the names of its counters; the first that matches decides."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import polars as pl
 
-from timesink.knowledge import Pattern, metric_names
-from timesink.knowledge.metric_names import units_of
+from timesink.knowledge import Pattern
+from timesink.knowledge.metric_names import patterns, units_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import program_kind
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
@@ -180,7 +180,7 @@ MEMORY = frozenset({Resource.DRAM, Resource.L2, Resource.L1, Resource.HIDDEN})
 ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.ALU, Resource.XU})
 
 # The first pattern that matches decides.
-_RESOURCES = tuple((pattern, Resource(key)) for key, pattern in metric_names.RESOURCES.items())
+_RESOURCES = tuple((pattern, Resource(key)) for key, pattern in patterns.RESOURCES.items())
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
 # Each is the share of the busiest unit of its list; a list ends where the other begins, but for what both hold.
 _SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
@@ -329,8 +329,8 @@ class Stalls(Record):
 
 def stalls_of(kernel: KernelCounters) -> Stalls | None:
     """The stall reasons of one kernel, None where neither counters nor samples were collected."""
-    counted = _matching(kernel, metric_names.STALL_COUNTED)
-    waiting = counted or _matching(kernel, metric_names.STALL_SAMPLED)
+    counted = _matching(kernel, patterns.STALL_COUNTED)
+    waiting = counted or _matching(kernel, patterns.STALL_SAMPLED)
     bad = {reason: value for reason, value in waiting.items() if reason not in _HEALTHY and value > 0}
     total = fsum(bad.values())
     if not waiting or total <= 0:

@@ -14,7 +14,7 @@ from typing import Final
 import polars as pl
 
 from timesink.errors import unknown
-from timesink.knowledge import profiler_texts
+from timesink.knowledge import ncu_texts
 from timesink.knowledge.kernel_symbols import function_name, plain_name
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.roofline import roofline_of
@@ -230,7 +230,7 @@ def _values(trace: Trace, name: str) -> list[str]:
 def _caches(trace: Trace) -> list[str]:
     """Cache control of the capture; a profiler flushes unless told not to."""
     commands = [value for value in _values(trace, "command") if value != "not recorded"]
-    modes = {match.group(1) if (match := profiler_texts.CACHE_CONTROL.search(line)) else "all" for line in commands}
+    modes = {match.group(1) if (match := ncu_texts.CACHE_CONTROL.search(line)) else "all" for line in commands}
     return sorted(modes) or ["not recorded"]
 
 

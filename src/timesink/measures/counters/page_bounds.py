@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from timesink.knowledge import profiler_texts as texts
+from timesink.knowledge import ncu_texts as texts
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, SECTOR_BYTES, SECTORS_OF_PASS
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH
 from timesink.knowledge.kernels import KernelFamily, decode

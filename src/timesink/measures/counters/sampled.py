@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.metric_names import CLOCK, SAMPLED
+from timesink.knowledge.metric_names.patterns import CLOCK, SAMPLED
 from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, of_each_device, times_of
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline import Device, device_timeline, of_device

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from timesink.knowledge.gpus import PER_OPCODE, Precision, TensorInstruction, tensor_instruction, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.knowledge.metric_names import TENSOR_OPERATIONS
+from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.measures.counters import KernelCounters
 from timesink.records import Record
 

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.knowledge.profiler_texts import TEXT_TABLE
+from timesink.knowledge.ncu_texts import TEXT_TABLE
 from timesink.readers.formats import Reader
 from timesink.untrusted.budget import ReadLimits
 

@@ -7,22 +7,20 @@ A text page has a line per kernel, then tables and rules by section. It holds wh
 their rows; what a program printed between them is left out.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import ncu_texts as texts
 from timesink.knowledge import profiler_texts
-from timesink.knowledge import profiler_texts as texts
 from timesink.knowledge.kernel_symbols import function_name
 from timesink.knowledge.metric_names import normalised
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted
+from timesink.readers.ncu.labels import labelled_metric
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.records import State, field
@@ -39,7 +37,7 @@ def page_rows(text: str) -> tuple[list[str], list[list[str]], int]:
     ncu prints a page amid its own ``==PROF==`` lines and the program's output, before the header and after it. A second
     page with the same header goes on with the first; of one with another header the lines are others.
     """
-    found = profiler_texts.PAGE_HEADER.search(text)
+    found = texts.PAGE_HEADER.search(text)
     lines = read_rows(text[found.start() :] if found else "")
     header = next(lines, [])
     rows: list[list[str]] = []
@@ -59,7 +57,7 @@ def writes_decimal_comma(cells: Iterable[str]) -> bool:
     """Whether the page's numbers use a comma for the decimal point, by the vote of the cells that leave no doubt."""
     votes = 0
     for cell in cells:
-        votes += bool(profiler_texts.DECIMAL_COMMA.search(cell)) - bool(profiler_texts.DECIMAL_POINT.search(cell))
+        votes += bool(texts.DECIMAL_COMMA.search(cell)) - bool(texts.DECIMAL_POINT.search(cell))
     return votes > 0
 
 
@@ -72,8 +70,8 @@ def number(cell: str, decimal_comma: bool) -> float | None:
             return float(cell)
         except ValueError:
             pass
-    with_instances = profiler_texts.WITH_INSTANCES.match(cell)
-    words = profiler_texts.GROUPED_DIGITS.sub("", with_instances.group(1) if with_instances else cell)
+    with_instances = texts.WITH_INSTANCES.match(cell)
+    words = texts.GROUPED_DIGITS.sub("", with_instances.group(1) if with_instances else cell)
     if not words[:1].isdigit() and words[:1] not in "+-.":
         return math.nan if words.lower() in ("nan", "-nan") else None
     plain = words.replace(".", "").replace(",", ".") if decimal_comma else words.replace(",", "")
@@ -119,7 +117,7 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
             header, rows = list(DETAILS), shown
     except ValueError as error:
         raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
-    if not header and (other := profiler_texts.OTHER_PAGE.search(text)):
+    if not header and (other := texts.OTHER_PAGE.search(text)):
         named = "source" if other.group("source") else "session"
         raise UnreadableTrace(path, f"ncu's {named} page, which has no counters of kernels", remedy=_RECAPTURE)
     if _METRIC in header and not {_VALUE, _MEAN} & {*header}:
@@ -296,18 +294,11 @@ def _rule(cells: Mapping[str, str], comma: bool) -> RuleMessage:
 def metric_of(section: str, label: str) -> str | None:
     """The metric that a details page shows under that label, or names after it; the label itself where it is one."""
     if "__" in label:
-        named = profiler_texts.NAMED_METRIC.search(label)
+        named = texts.NAMED_METRIC.search(label)
         return named.group(1) if named else label
     if not section and label.islower() and " " not in label:
         return label  # of a raw page
-    return _labels().get(f"{section}|{label}") or _labels().get(f"|{label}")
-
-
-@cache
-def _labels() -> dict[str, str]:
-    text = files("timesink.knowledge.metric_names").joinpath("labels.json").read_text(encoding="utf-8")
-    loaded: dict[str, str] = json.loads(text)
-    return loaded
+    return labelled_metric(section, label)
 
 
 DETAILS = (
@@ -339,7 +330,7 @@ def text_rows(text: str) -> list[list[str]]:
             continue
         elif words.startswith("Section: "):
             section, spans, rule = words.removeprefix("Section: "), [], None
-        elif len(columns := list(texts.RULED_COLUMN.finditer(line))) > 1 and not words.strip("- "):
+        elif len(columns := list(profiler_texts.RULED_COLUMN.finditer(line))) > 1 and not words.strip("- "):
             spans, rule = [column.span() for column in columns], None
         elif found := texts.RULE_LINE.search(line):
             rule = {"Rule Name": section, "Rule Type": found.group(1), "Rule Description": found.group(2).strip()}

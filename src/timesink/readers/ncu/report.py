@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from timesink.errors import UnreadableTrace
-from timesink.knowledge import profiler_texts
+from timesink.knowledge import ncu_texts
 from timesink.knowledge.gpus import PER_OPCODE
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
@@ -99,7 +99,7 @@ def _message(data: bytes, item: WireField) -> tuple[str, str, str | None]:
     for message in _messages(data, item, 1):
         for inner in _inside(data, message):
             if inner.number == 1 and inner.wire == BYTES:
-                words = profiler_texts.RULE_MARKUP.sub(_label, text(data, inner))
+                words = ncu_texts.RULE_MARKUP.sub(_label, text(data, inner))
             elif inner.number == 2:
                 kind = _RULE_KINDS.get(inner.value, "none")
             elif inner.number == 4 and inner.wire == BYTES:

@@ -1,0 +1,152 @@
+"""The keys, tables and columns of profiles that `timesink capture --redact` keeps: those that readers take."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from timesink.knowledge.private_texts import CAPTURE_SETTINGS, DRIVER_VERSIONS, EXPORT_SETTINGS
+
+# fmt: off
+# Kineto: https://github.com/pytorch/kineto, and what other writers of its format add.
+TRACE_KEYS: Final = frozenset((
+    "schemaVersion", "deviceProperties", "computeProperties", "record_shapes", "with_stack", "profile_memory",
+    "with_flops", "with_modules", "cuda_driver_version", "cuda_runtime_version", "cupti_version", "roctracer_version",
+    "hip_runtime_version", "hip_driver_version", "displayTimeUnit", "baseTimeNanoseconds", "traceEvents",
+    "distributedInfo", "traceName",
+))
+EVENT_KEYS: Final = frozenset((
+    "ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "bp", "s", "args",
+))
+ARGUMENT_KEYS: Final = frozenset((
+    "Addr", "Bytes", "Call stack", "Collective name", "Comms Id", "Concrete Inputs", "Device", "Device Id",
+    "Device Type", "Dst Rank", "Ev Idx", "External id", "External Id", "external id", "external ts", "Fwd thread id",
+    "Global rank start", "Global rank stride", "Group size", "In msg nelems", "In split size", "Input Dims",
+    "Input Strides", "Input dims", "Input type", "Module Hierarchy", "Op count", "Out msg nelems", "Out split size",
+    "Output dims", "Output type", "Process Group Description", "Process Group ID", "Process Group Name",
+    "Process Group Ranks", "Profiler Event Index", "Python id", "Python module id", "Python parent id", "Rank",
+    "Record function id", "Seq", "Sequence number", "Src Rank", "Total Allocated", "Total Reserved", "Trace iteration",
+    "Trace name", "block", "blocks per SM", "bytes", "cbid", "cid", "context", "correlation", "cuda_sync_kind",
+    "device", "dtype", "est. achieved occupancy %", "finished", "graph id", "graph node id", "grid", "kernel",
+    "kernel_backend", "kernel_file", "kernel_hash", "kernel_kwargs", "kernel_name", "kind", "labels",
+    "memory bandwidth (GB/s)", "name", "num_stages", "num_warps", "occupancy", "queued", "registers per thread",
+    "scope", "shared memory", "sort_index", "stream", "theoretical occupancy %", "wait_on_cuda_event_id",
+    "wait_on_cuda_event_record_corr_id", "wait_on_stream", "warps per SM", "size", "ptr", "src", "dst", "value",
+    "counters",
+))
+KERNEL_KINDS: Final = frozenset((
+    "kernel", "Kernel", "cuda_profiler_range",
+))
+"""Categories of events whose names are kernels."""
+KERNEL_ARGUMENTS: Final = frozenset((
+    "kernel", "kernel_name",
+))
+PAGE_COLUMNS: Final = frozenset((
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+    "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value", "Rule Name", "Rule Type",
+    "Rule Description", "Estimated Speedup Type", "Estimated Speedup", "Kernel Time",
+))
+"""Columns of the tables that ncu prints."""
+PAGE_TAGS: Final = frozenset((
+    "a", "article", "aside", "b", "body", "br", "button", "caption", "circle", "code", "col", "colgroup", "data", "dd",
+    "details", "div", "dl", "dt", "em", "figcaption", "figure", "footer", "g", "h1", "h2", "h3", "h4", "h5", "h6",
+    "head", "header", "hr", "html", "i", "input", "kbd", "label", "li", "line", "main", "mark", "meta", "nav", "ol",
+    "option", "p", "path", "polygon", "polyline", "pre", "rect", "samp", "script", "section", "select", "small", "span",
+    "strong", "style", "sub", "summary", "sup", "svg", "table", "tbody", "td", "template", "text", "tfoot", "th",
+    "thead", "time", "title", "tr", "ul", "var", "wbr",
+))
+PAGE_ATTRIBUTES: Final = frozenset((
+    "aria-describedby", "aria-hidden", "aria-label", "aria-labelledby", "aria-live", "charset", "class", "colspan",
+    "content", "cx", "cy", "d", "data-capture", "data-flame", "data-kind", "data-value", "data-window", "fill",
+    "font-family", "font-size", "for", "height", "href", "http-equiv", "id", "lang", "name", "open", "points",
+    "preserveaspectratio", "r", "role", "rowspan", "scope", "stroke", "stroke-width", "tabindex", "text-anchor",
+    "title", "transform", "type", "viewbox", "width", "x", "x1", "x2", "xmlns", "y", "y1", "y2",
+))
+NSYS_COLUMNS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
+    "StringIds": ("id", "", "value"),
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        "start end contextId streamId correlationId globalPid deviceId demangledName shortName mangledName "
+        "staticSharedMemory dynamicSharedMemory graphNodeId graphId registersPerThread gridX gridY gridZ blockX "
+        "blockY blockZ",
+        "", "",
+    ),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": (
+        "start end contextId streamId correlationId globalPid deviceId bytes copyKind srcKind dstKind "
+        "migrationCause graphNodeId",
+        "", "",
+    ),
+    "CUPTI_ACTIVITY_KIND_MEMSET": (
+        "start end contextId streamId correlationId globalPid deviceId bytes memKind graphNodeId", "", "",
+    ),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (
+        "start end contextId streamId correlationId globalPid deviceId graphId graphExecId", "", "",
+    ),
+    "CUDA_GRAPH_NODE_EVENTS": ("start end eventClass globalTid graphNodeId originalGraphNodeId", "", ""),
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
+        "start end contextId streamId correlationId globalPid deviceId syncType deprecatedSyncType eventId "
+        "eventSyncId",
+        "", "",
+    ),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
+        "contextId streamId correlationId globalPid deviceId eventId eventSyncId", "", "",
+    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start end globalTid nameId correlationId eventClass callchainId", "", ""),
+    "OSRT_API": ("start end globalTid nameId eventClass", "", ""),
+    "CUBLAS_EVENTS": ("start end globalTid nameId", "", ""),
+    "CUDNN_EVENTS": ("start end globalTid nameId", "", ""),
+    "PROFILER_OVERHEAD": ("start end globalTid nameId", "", ""),
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": ("start end globalTid nameId correlationId overheadType", "", ""),
+    "NVTX_EVENTS": (
+        "start end eventType globalTid textId domainId category color uint64Value int64Value uint32Value "
+        "int32Value jsonTextId",
+        "doubleValue floatValue", "text jsonText",
+    ),
+    "MPI_P2P_EVENTS": ("start end globalTid textId", "", ""),
+    "MPI_COLLECTIVES_EVENTS": ("start end globalTid textId", "", ""),
+    "MPI_START_WAIT_EVENTS": ("start end globalTid textId", "", ""),
+    "MPI_OTHER_EVENTS": ("start end globalTid textId", "", ""),
+    "MPI_RANKS": ("globalTid rank", "", ""),
+    "SCHED_EVENTS": ("start globalTid threadState isSchedIn", "", ""),
+    "COMPOSITE_EVENTS": ("id start globalTid", "", ""),
+    "SAMPLING_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
+    "CUDA_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
+    "NVTX_PAYLOAD_SCHEMAS": ("", "", "name"),
+    "ThreadNames": ("globalTid nameId priority", "", ""),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": (
+        "start globalPid address bytes memKind memoryOperationType streamId deviceId", "", "",
+    ),
+    "TARGET_INFO_GPU": (
+        "id cuDevice smCount computeMajor computeMinor l2CacheSize totalMemory memoryBandwidth clockRate", "", "name",
+    ),
+    "TARGET_INFO_CUDA_DEVICE": ("pid gpuId cudaId", "", ""),
+    "TARGET_INFO_GPU_METRICS": ("typeId metricId", "", "metricName"),
+    "GPU_METRICS": ("timestamp typeId metricId", "value", ""),
+    "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", "", ""),
+    "DIAGNOSTIC_EVENT": ("severity", "", "text"),
+    "META_DATA_EXPORT": ("", "", "name value"),
+    "EXPORT_META_DATA": ("", "", "name value"),
+    "META_DATA_CAPTURE": ("", "", "name value"),
+    "TARGET_INFO_SYSTEM_ENV": ("", "", "name value"),
+    "ENUM_CUDA_MEM_KIND": ("id", "", "name label"),
+    "ENUM_CUDA_MEMCPY_OPER": ("id", "", "name label"),
+    "ENUM_CUPTI_SYNC_TYPE": ("id", "", "name label"),
+    "ENUM_CUPTI_OVERHEAD_TYPE": ("id", "", "name label"),
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": ("id", "", "name label"),
+    "ENUM_SAMPLING_THREAD_STATE": ("id", "", "name label"),
+    "ENUM_NSYS_EVENT_TYPE": ("id", "", "name label"),
+})
+"""Of the tables of an nsys export that are kept, the columns of whole numbers, of numbers and of texts."""
+NSYS_SYMBOLS: Final = frozenset((
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"), ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "mangledName"),
+))
+"""Columns that refer to kernels' names."""
+NSYS_LABELS: Final = frozenset(("nameId", "textId", "jsonTextId", "symbol", "module"))
+"""Columns, of any kept table, that refer to other texts."""
+NSYS_SETTINGS_KEPT: Final = {
+    "META_DATA_CAPTURE": CAPTURE_SETTINGS,
+    "META_DATA_EXPORT": EXPORT_SETTINGS,
+    "EXPORT_META_DATA": EXPORT_SETTINGS,
+    "TARGET_INFO_SYSTEM_ENV": DRIVER_VERSIONS,
+}
+"""Of tables of settings, the settings that say how to read the rest."""
+# fmt: on

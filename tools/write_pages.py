@@ -28,11 +28,14 @@ from site_pages import DOCS, VERDICTS, which_page, with_verdicts
 from speed_page import speed_pages
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule, page_paths
+from timesink.fixes import Fix
 from timesink.fixes.measured import FALLBACKS
+from timesink.fixes.table import FIXES
 from timesink.knowledge.assumptions import ALL as EVERY
 from timesink.knowledge.assumptions import VARIABLE
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
+from timesink.recipes.table import EDITS, SWITCHES
 from timesink.render.markdown import code, escaped, markdown_table
 from timesink.render.rule_page import assumptions, rule_markdown
 
@@ -94,6 +97,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "tables/index.md", tables_index()
     for table in ALL:
         yield f"tables/{table.name}.md", table_page(table)
+    yield "changes.md", changes_page()
     yield "how-to/which-tool.md", which_page()
     yield "assumptions.md", assumptions_page()
     yield from command_pages()
@@ -113,6 +117,28 @@ def tables_index() -> str:
         "table recorded that nothing happened. Times are int64 nanoseconds on one clock, intervals are half-open."
     )
     return "\n".join(["# Tables", "", intro, "", "| table | holds |", "|---|---|", *rows])
+
+
+def changes_page() -> str:
+    intro = (
+        "What people do to a program to make it faster. `timesink plan` foretells what a change wins where it answers "
+        "findings, `timesink try` measures those that it can switch, and `timesink fix` writes those that it can edit."
+    )
+    rows = [
+        f"| `{fix.name}` | {escaped(fix.title)} | {fix.effort} | {escaped(fix.costs)} | {_answered(fix)} "
+        f"| {'yes' if fix.name in SWITCHES else ''} | {'yes' if fix.name in EDITS else ''} |"
+        for fix in FIXES
+        if fix.title
+    ]
+    head = "| change | what to type | takes | costs | answers | `try` | `fix` |"
+    return "\n".join(["# Changes", "", intro, "", head, "|---|---|---|---|---|---|---|", *rows])
+
+
+def _answered(fix: Fix) -> str:
+    """The rules whose findings a change repairs."""
+    names = dict.fromkeys(answer.partition("/")[0].replace("_", "-") for answer in fix.answers)
+    codes = {rule.card.name: rule.card.code for rule in all_rules()}
+    return ", ".join(f"[{name}](rules/{codes[name]}.md)" for name in names)
 
 
 def assumptions_page() -> str:

@@ -1,12 +1,14 @@
 """One table of fixes: no other place names one, and rows name each other and rules that there are."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 from tests.rules.cases import cases_of
 
 import timesink
+from timesink.cli import completion
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Found
@@ -32,6 +34,18 @@ def test_no_other_place_names_a_fix() -> None:
 def test_every_recipe_is_a_row_and_is_made_in_some_way() -> None:
     assert {name: fix.words for name, fix in BY_NAME.items() if fix.recipe} == RECIPES
     assert all(name in SWITCHES or name in EDITS for name in RECIPES)
+
+
+def test_completion_and_pages_name_the_changes_there_are() -> None:
+    assert [name for name, _ in completion.switches("")] == list(SWITCHES)
+    assert [name for name, _ in completion.edits("tf32,")] == [f"tf32,{name}" for name in EDITS]
+    for page in ("try-changes.md", "fix-a-program.md"):
+        text = (SOURCE.parents[1] / "docs" / "how-to" / page).read_text(encoding="utf-8")
+        asked = re.findall(r"--only ([a-z_0-9,]+)", text)
+        assert {name for names in asked for name in names.split(",")} <= set(SWITCHES if "try" in page else EDITS)
+    told = text.partition("\n## The edits")[2].partition("\n## ")[0]
+    first_cells = re.findall(r"^\| (`.*?) \|", told, re.MULTILINE)
+    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(EDITS)
 
 
 def test_what_excludes_another_is_excluded_by_it() -> None:

@@ -4,7 +4,7 @@ Each function is asked with the beginning of a word and returns values, or value
 out those that do not begin so. What it needs is imported when it is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import typer
@@ -20,6 +20,27 @@ def rules(incomplete: str) -> list[tuple[str, str]]:
     found = codes or [(card.name, card.summary) for card in cards]
     begun = f"{done}{comma}"
     return [(f"{begun}{_in_case_of(name, last)}", about) for name, about in found]
+
+
+def switches(incomplete: str) -> list[tuple[str, str]]:
+    """The changes that a running program can be switched to."""
+    from timesink.recipes.table import SWITCHES
+
+    return _listed(SWITCHES, incomplete)
+
+
+def edits(incomplete: str) -> list[tuple[str, str]]:
+    """The changes that can be written into a program."""
+    from timesink.recipes.table import EDITS
+
+    return _listed(EDITS, incomplete)
+
+
+def _listed(names: Iterable[str], incomplete: str) -> list[tuple[str, str]]:
+    from timesink.recipes.table import RECIPES
+
+    done, comma, _ = incomplete.rpartition(",")
+    return [(f"{done}{comma}{name}", RECIPES[name].title) for name in names]
 
 
 def limits(incomplete: str) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """A browser without a network, pages to open in it, and what the tests of this folder ask of one."""
 
 import lzma
+import os
 import shutil
 import subprocess
 import tempfile
@@ -31,6 +32,14 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "benchmarks" / "kernels" / "reports" / "gemm.ncu-rep.xz"
 SNAPSHOT = ROOT / "tests" / "data" / "memory" / "gpt_bf16_adamw.pickle.xz"
 PATIENCE_S = 30.0
+FONT = "DejaVu Sans"
+"""All that pages are shown in, so that they look alike on every machine that has it: the widest of the usual fonts."""
+FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd"><fontconfig>
+<dir>{folder}</dir><cachedir>{cache}</cachedir><selectfont><rejectfont><glob>*</glob></rejectfont>
+<acceptfont><glob>{folder}/DejaVuSans.ttf</glob><glob>{folder}/DejaVuSans-Bold.ttf</glob>
+<glob>{folder}/DejaVuSansMono.ttf</glob><glob>{folder}/DejaVuSansMono-Bold.ttf</glob></acceptfont></selectfont>
+<alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias></fontconfig>
+"""
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -42,13 +51,22 @@ FLAGS = (
 )
 
 
-def needs_browser(font: str = "") -> None:
-    """Skip the test where Chromium, what drives it, or a font that it names is absent."""
+@cache
+def folder_of_font() -> Path | None:
+    """Where the font lies; None where it is not on this machine."""
+    asked = ["fc-list", f"{FONT}:style=Book", "file"]
+    listed = subprocess.run(asked, capture_output=True, text=True, check=False) if shutil.which("fc-list") else None
+    found = listed.stdout.partition(":")[0] if listed else ""
+    return Path(found).parent if found else None
+
+
+def needs_browser(*, font: bool = False) -> None:
+    """Skip the test where Chromium, what drives it, or the font of pictures is absent."""
     if shutil.which("chromium") is None:
         pytest.skip("Chromium is not on this machine (Debian: apt-get install chromium)")
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-    if font and font not in subprocess.run(["fc-list", font], capture_output=True, text=True, check=False).stdout:
-        pytest.skip(f"{font} is not on this machine (Debian: apt-get install fonts-dejavu-core fontconfig)")
+    if font and folder_of_font() is None:
+        pytest.skip(f"{FONT} is not on this machine (Debian: apt-get install fonts-dejavu-core fontconfig)")
 
 
 @contextmanager
@@ -56,12 +74,18 @@ def launched(profile: str) -> Iterator[Any]:
     """Debian's Chromium, offline, with an empty profile. `ImportError` or a failure where it is not installed."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as driver:
+    with sync_playwright() as driver, tempfile.TemporaryDirectory() as own:
+        environment: dict[str, str | float | bool] = dict(os.environ)
+        if folder := folder_of_font():
+            fonts = Path(own) / "fonts.conf"
+            fonts.write_text(FONTS.format(folder=folder, cache=own), encoding="utf-8")
+            environment["FONTCONFIG_FILE"] = str(fonts)
         browser = driver.chromium.launch_persistent_context(
             profile,
             executable_path=shutil.which("chromium"),
             headless=True,
             args=list(FLAGS),
+            env=environment,
             offline=True,
             viewport={"width": 1280, "height": 900},
         )

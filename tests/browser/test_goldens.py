@@ -26,7 +26,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    needs_browser("DejaVu Sans")
+    needs_browser(font=True)
     return Pages(PAGES)
 
 
@@ -73,6 +73,7 @@ PLANTED_AT = 768
 @pytest.mark.parametrize("name", gallery.PAGES)
 def test_every_drawing_looks_as_it_did_and_a_planted_defect_does_not(opened: Open, name: str) -> None:
     """At three widths and in both schemes; at one of them a drawing that is shifted, and one that lost its style."""
+    needs_browser(font=True)
     page = opened(gallery.PAGES[name]()).page
     gallery.opened_alone(page, name)
     unlike = {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from typer.core import TyperGroup
+from click import Group
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.docs.commands import workplace
@@ -110,9 +110,7 @@ def command_page(name: str) -> str:
             parts = [entry] if entry in EXAMPLES else []
         else:
             command = loaded(entry)
-            parts = (
-                [entry, *(f"{entry} {sub}" for sub in command.commands)] if isinstance(command, TyperGroup) else [entry]
-            )
+            parts = [entry, *(f"{entry} {sub}" for sub in command.commands)] if isinstance(command, Group) else [entry]
         for part in parts:
             typed = " ".join(word for word in part.split() if not word.isupper())
             text += [f"## timesink {part}", ""] if part != name else []

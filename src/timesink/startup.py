@@ -4,7 +4,6 @@
 |---|---|---|
 | `regex` | `re.compile` | of hundreds of expressions most traces need a few |
 | `start_small` | NumPy and Polars as they come | idle threads spin; both load what no command uses |
-| `read_plainly` | Typer's conversion of words by pydantic | its import takes longer than reading a small file |
 | `collect_rarely` | the garbage collector's own thresholds | modules, rules and tables live until a command ends |
 
 `TIMESINK_PLAIN_IMPORTS=1` switches all of them off: answers are the same, and a command takes about a fifth of a second
@@ -16,16 +15,16 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final
 
 from timesink._native import may_match
 
-__all__ = ["RARE_COLLECTIONS", "collect_rarely", "read_plainly", "regex", "start_small"]
+__all__ = ["RARE_COLLECTIONS", "collect_rarely", "regex", "start_small"]
 
 PLAIN: Final = os.environ.get("TIMESINK_PLAIN_IMPORTS") == "1"
 """Whether everything is loaded and made as if this module were not there."""
@@ -121,54 +120,6 @@ class _Unmasked(ModuleType):
             if sys.modules.get(self.__name__) is self:
                 del sys.modules[self.__name__]
             return getattr(importlib.import_module(self.__name__), name)
-
-
-class _Plainly:
-    """Turns plain words into values: nothing, texts, paths, whole numbers, what the option itself parses.
-
-    Typer would ask pydantic, the import of which takes longer than all else before a small file is read. It still does
-    for whatever is not plain, and for what is wrong, so that its messages stay. A typer that keeps its own converter
-    elsewhere never looks here.
-    """
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value of a parameter."""
-        kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
-        try:
-            if value is None:
-                return () if param.multiple or param.nargs == -1 else None
-            if get_origin(kind) is list and isinstance(value, list | tuple):
-                return [_plain(word, get_args(kind)[0], info) for word in value]
-            return _plain(value, kind, info)
-        except ValueError:
-            param._runtime_param = None
-            return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
-
-
-def read_plainly(params: Iterable[Any]) -> None:
-    """Let these parameters of a command convert plain words themselves."""
-    for param in () if PLAIN else params:
-        param._runtime_param = _Plainly()
-
-
-def _plain(value: Any, kind: Any, info: Any) -> Any:
-    """One plain value; `ValueError` for any other."""
-    if info.parser:
-        return info.parser(value)
-    if kind is Path and (info.exists or not info.file_okay or not info.dir_okay or info.resolve_path):
-        raise ValueError(value)
-    if kind in (str, Path) and isinstance(value, str | Path):
-        return _readable(kind(value)) if kind is Path else str(value)
-    number = int(value) if kind is int and str(value).isdecimal() else None
-    if number is None or (info.min is not None and number < info.min) or (info.max is not None and number > info.max):
-        raise ValueError(value)
-    return number
-
-
-def _readable(path: Path) -> Path:
-    if path.exists() and not os.access(path, os.R_OK):
-        raise ValueError(path)
-    return path
 
 
 class _Late:

@@ -117,7 +117,15 @@ def test_a_training_step_of_one_micro_batch_is_priced_as_eight(folder: Path) -> 
 
 def test_what_depth_two_bought_has_the_verdict_of_compare(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A log that is not there is that of each rank: run.rank0.jsonl for run.jsonl."""
-    command = ["pipeline", str(folder / "depth1.jsonl"), "--against", str(folder / "depth2.jsonl"), "-f", "json"]
+    command = [
+        "ranks",
+        "--pipeline",
+        str(folder / "depth1.jsonl"),
+        "--against",
+        str(folder / "depth2.jsonl"),
+        "-f",
+        "json",
+    ]
     assert run(command) == 0
     period, *_ = json.loads(capsys.readouterr().out)["changes"]
     assert period["verdict"] == "inconclusive (likely faster)"

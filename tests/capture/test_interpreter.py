@@ -65,7 +65,7 @@ def test_first_contact_defect_14_neither_dry_run_nor_capture_nor_loop_gets_as_fa
     pythons: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for command in (["capture", "torch", "--dry-run"], ["capture", "torch"], ["loop"]):
+    for command in (["capture", "torch", "--dry-run"], ["capture", "torch"], ["capture", "--loop"]):
         assert run([*command, "--", pythons["without"], "train.py"]) == 5
         shown = capsys.readouterr()
         assert "has no PyTorch" in shown.err

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
-import typer
 from tests.docs.commands import NEEDS_MORE, PAGES, TRAIN, VERDICTS, fenced, inline, needs_more, workplace
 from tests.trials.program import PROGRAM
 
@@ -112,8 +112,8 @@ def test_every_command_that_is_named_exists_with_its_options(page: Path, line: s
     _, entry, rest = resolve([words[0].strip(",;:"), *words[1:]])
     assert entry, f"{page.name}: there is no {words[0]!r}"
     command = loaded(entry)
-    context = typer.Context(command)
-    while rest and isinstance(command, typer.core.TyperGroup) and not rest[0].startswith("-"):
+    context = click.Context(command)
+    while rest and isinstance(command, click.Group) and not rest[0].startswith("-"):
         inner = command.get_command(context, rest[0])
         assert inner is not None or rest[0].isupper(), f"{page.name}: {line}"
         if inner is None:

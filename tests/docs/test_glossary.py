@@ -1,7 +1,6 @@
 """What users read keeps to the words of the glossary: texts of rules, options, and every sentence in the program."""
 
 import ast
-import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -43,7 +42,6 @@ def said() -> Iterator[tuple[str, str]]:
         name = path.relative_to(SOURCE).as_posix()
         if not name.startswith(_FOREIGN):
             yield from ((name, text) for text in of_source(path))
-    yield from (("options.json", text) for text in of_options(json.loads((SOURCE / "cli/options.json").read_bytes())))
     for name in ("knowledge/assumptions.json", "mcp/SKILL.md"):
         yield name, (SOURCE / name).read_text(encoding="utf-8")
     choice = tomllib.loads((SOURCE / "capture/choice.toml").read_text(encoding="utf-8"))

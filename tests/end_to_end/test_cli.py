@@ -19,12 +19,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-import typer
-from typer.core import TyperGroup
+from click import Group
 
 from timesink.cli.app import run
 from timesink.cli.commands import COMMANDS, ENTRIES, entry_of, modes
 from timesink.cli.help import EVERYWHERE, is_argument, is_shown
+from timesink.cli.parameters import Commands
 from timesink.cli.parser import loaded
 from timesink.render.schemas import schema
 
@@ -126,7 +126,7 @@ def test_every_command_is_listed_with_the_first_line_of_its_own_help() -> None:
     shown = timesink("--help-all", COLUMNS="120").stdout
     for name, summary in COMMANDS.items():
         entry = entry_of(name)
-        if not isinstance(entry, typer.Typer) and name != "show":  # whose own answer is one of its views
+        if not isinstance(entry, Commands) and name != "show":  # whose own answer is one of its views
             assert (entry.__doc__ or "").splitlines()[0] == summary
         assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE)
 
@@ -432,7 +432,7 @@ MOST_SHOWN, MOST_OF_ALL = 12, 260
 def commands(command: Any) -> Iterator[Any]:
     """The command or, of a group, those in it, and what the group itself takes."""
     yield command
-    for other in command.commands.values() if isinstance(command, TyperGroup) else ():
+    for other in command.commands.values() if isinstance(command, Group) else ():
         yield from commands(other)
 
 

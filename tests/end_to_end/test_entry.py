@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.core import TyperGroup
+from click import Group
 
 from timesink.cli.app import run
 from timesink.cli.commands import COMMANDS, ENTRIES, GROUPS, OPTIONS, SHOWN, resolve
@@ -14,6 +14,7 @@ from timesink.cli.help import is_argument, value_name
 from timesink.cli.parser import group, loaded, parsed_and_run
 from timesink.diagnosis.registry import all_rules, find_all
 from timesink.errors import UsageError, did_you_mean, unknown
+from timesink.recipes.table import EDITS, SWITCHES
 
 Captured = pytest.CaptureFixture[str]
 # One word, two meanings: `report --open` counts findings, the ledger names them; nsys, ncu and gates have metrics; an
@@ -38,7 +39,7 @@ TWO_MEANINGS = {
 def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """The command and, of a group, its commands."""
     yield name, command
-    if isinstance(command, TyperGroup):
+    if isinstance(command, Group):
         for below, other in command.commands.items():
             yield from commands(f"{name} {below}", other)
 
@@ -229,14 +230,14 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Callable[[st
     """What bash is offered for a command line that ends in an unfinished word."""
 
     def completed(words: str) -> list[str]:
-        monkeypatch.setenv("_TIMESINK_COMPLETE", "complete_bash")
+        monkeypatch.setenv("_TIMESINK_COMPLETE", "bash_complete")
         monkeypatch.setenv("COMP_WORDS", f"timesink {words}")
         monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
         with pytest.raises(SystemExit):
             run([])
         out, err = capsys.readouterr()
         assert err == ""
-        return list(out.split())
+        return [line.partition(",")[2] for line in out.split()]  # after the kind of each
 
     return completed
 
@@ -258,6 +259,9 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Callable[[st
         ("capture ncu --replay app", ["application", "app-range"]),
         ("ranks x --engine th", ["threads"]),
         ("verify --ledger add x --finding CPY101", ["CPY101"]),
+        ("try --only fused_o", [name for name in SWITCHES if name.startswith("fused_o")]),
+        ("try --only tf32,fused_o", ["tf32,fused_optimizer"]),
+        ("fix --only build", [name for name in EDITS if name.startswith("build")]),
     ],
 )
 def test_first_contact_defect_23_the_shell_completes_what_timesink_knows(

@@ -14,17 +14,17 @@ BEFORE, AFTER = str(DEMO / "gpt_before.json.gz"), str(DEMO / "gpt_after.json.gz"
 COMMANDS = {
     "diagnose": ("diagnose", BEFORE),
     "verbose": ("diagnose", BEFORE, "-v"),
-    "idle": ("idle", BEFORE),
-    "summary": ("summary", BEFORE),
-    "tables": ("tables", BEFORE),
-    "compile": ("compile", BEFORE),
+    "idle": ("show", "idle", BEFORE),
+    "summary": ("show", BEFORE),
+    "tables": ("show", "tables", BEFORE),
+    "compile": ("show", "compile", BEFORE),
     "compare": ("compare", BEFORE, AFTER),
     "ranks": ("ranks", BEFORE),
-    "next": ("next", BEFORE),
-    "which": ("which", "slow"),
-    "which-from": ("which", "--from", BEFORE),
-    "rules": ("rules",),
-    "what-if": ("what-if", BEFORE, "--change", "scale kernel:.*gemm.* 0.5"),
+    "next": ("kernels", "--next", BEFORE),
+    "which": ("doctor", "slow"),
+    "which-from": ("doctor", "--from", BEFORE),
+    "rules": ("explain",),
+    "what-if": ("plan", BEFORE, "--change", "scale kernel:.*gemm.* 0.5"),
 }
 # A line that may be longer: a command, and a file named in a title.
 COMMAND = re.compile(r"^\s*(?:next: )?(?:timesink|ncu|nsys|torch\.|TORCH|python|\$)")

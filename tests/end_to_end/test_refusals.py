@@ -108,21 +108,21 @@ def test_first_contact_defect_4_a_partial_answer_stays_and_is_marked(
     assert (code, "Partial answer: the gzip stream ends" in out) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["idle", "summary", "tables", "ranks", "compile"])
+@pytest.mark.parametrize("command", ["show idle", "show", "show tables", "ranks", "show compile"])
 def test_first_contact_defect_4_every_command_marks_its_answer(
     folder: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    code, out, err = said(capsys, command, folder / "most.json.gz")
+    code, out, err = said(capsys, *command.split(), folder / "most.json.gz")
     assert (code, out.startswith("partial answer: ")) == (2, True)
     assert "end mark" in err
     assert run(["explain"]) == 0  # the next command knows nothing of it
 
 
-@pytest.mark.parametrize("command", ["diagnose", "idle", "summary", "report", "ranks", "compile"])
+@pytest.mark.parametrize("command", ["diagnose", "show idle", "show", "report", "ranks", "show compile"])
 def test_first_contact_defect_5_two_captures_of_one_rank_are_hardly_one_job(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    code, out, err = said(capsys, command, BEFORE, AFTER)
+    code, out, err = said(capsys, *command.split(), BEFORE, AFTER)
     assert (code, out) == (2, "")
     assert "2 files claim rank 0" in err
     pair = "BEFORE AFTER" if command == "ranks" else f"{BEFORE} {AFTER}"
@@ -142,7 +142,13 @@ def test_first_contact_defect_5_a_folder_of_unrelated_captures_is_refused_with_t
 
 @pytest.mark.parametrize(
     "arguments",
-    [["summary"], ["idle"], ["what-if", "--change", "remove-sync"], ["export", "-o", "k.pftrace"], ["open"]],
+    [
+        ["show"],
+        ["show", "idle"],
+        ["plan", "--change", "remove-sync"],
+        ["report", "--open"],
+        ["report", "--export", "perfetto", "-o", "k.pftrace"],
+    ],
 )
 def test_first_contact_defect_15_a_kernel_report_has_no_timeline(
     folder: Path,

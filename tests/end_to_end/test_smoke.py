@@ -19,8 +19,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from click import Group
 from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
-from typer.core import TyperGroup
 
 from timesink.cli.app import run
 from timesink.cli.commands import ENTRIES, resolve
@@ -120,7 +120,7 @@ RUN_ALONE = ("demo", "mcp", "plan machine")
 
 def leaves(name: str, command: Any) -> Iterator[str]:
     """The command, or the commands of a group."""
-    if not isinstance(command, TyperGroup):
+    if not isinstance(command, Group):
         yield name
         return
     for below, other in command.commands.items():
@@ -247,7 +247,7 @@ def offers_json(name: str) -> bool:
     """Whether the command has an option --format, with which all write JSON."""
     _, entry, rest = resolve(typed(name))
     command = loaded(entry)
-    for word in rest if isinstance(command, TyperGroup) else ():
+    for word in rest if isinstance(command, Group) else ():
         command = command.commands[word]
     return any("--format" in param.opts for param in command.params)
 

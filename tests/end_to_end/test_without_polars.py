@@ -1,4 +1,4 @@
-"""What verifies and captures a program runs with the standard library, NumPy, SciPy, Rich and Typer alone."""
+"""What verifies and captures a program runs with the standard library, NumPy, SciPy, Rich and Click alone."""
 
 import os
 import subprocess

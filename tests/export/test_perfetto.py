@@ -187,7 +187,7 @@ def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.Capture
 @pytest.mark.usefixtures("port_of_perfetto")
 def test_open_prints_a_link_to_the_stretch_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        shown = ["open", str(path), "--no-browser", "--timeout", "1"]
+        shown = ["report", "--open", str(path), "--no-browser", "--timeout", "1"]
         assert run([*shown, "--at", "40ms:41.5ms"]) == 2
         out = capsys.readouterr().out
         assert run([*shown, "--at", "40ms:", "--finding", "1"]) == 2

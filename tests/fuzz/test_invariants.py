@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Group
 from fuzz.__main__ import left_of, tried
 from fuzz.agent import ASKED, NO_FILE
 from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES, commanded, kinds
@@ -19,7 +20,6 @@ from fuzz.guard import Broken, holds
 from fuzz.mutations import mutated
 from fuzz.seeds import OF_FORMAT, ROOT, files_of, tar_of
 from fuzz.targets import groups, targets
-from typer.core import TyperGroup
 
 from fuzz import answers, guard, written
 from timesink.cli.commands import ENTRIES
@@ -49,7 +49,7 @@ def test_every_reader_has_inputs_to_mutate() -> None:
 
 def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """The command, or the commands of a group."""
-    if not isinstance(command, TyperGroup):
+    if not isinstance(command, Group):
         yield name, command
         return
     for below, other in command.commands.items():
@@ -58,8 +58,7 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def _files_of(name: str, command: Any) -> set[str]:
     """What of a command takes a path and does not write to it: options by their name, arguments as FILE."""
-    hints = command.callback.__annotations__
-    taking = [param for param in command.params if "Path" in str(hints.get(param.name))]
+    taking = [param for param in command.params if getattr(param.type, "kind", None) is Path]
     options = {param.opts[0] if param.param_type_name == "option" else "FILE" for param in taking}
     return options - {*WRITES, *OF_RUNS.get(name, ()), "--code"}
 

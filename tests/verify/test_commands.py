@@ -113,9 +113,10 @@ def test_a_program_that_fails_exits_with_5_and_a_wrong_request_with_2(folder: Pa
     failing = timesink("verify", "--before", "false", "--after", "true")
     assert (failing.returncode, "status 1" in failing.stderr) == (5, True)
     for arguments in (
-        ("verify",), ("verify", "--toggle", "X", *RUN), ("verify", "--toggle", "A=1/2"), ("calibrate", *RUN[:1]),
+        ("verify",), ("verify", "--toggle", "X", *RUN), ("verify", "--toggle", "A=1/2"),
+        ("gate", "calibrate", *RUN[:1]),
         ("verify", "--threshold", "x", "--toggle", "A=1/2", *RUN), ("gate", "--pairs", "a", "--toggle", "A=1/2", *RUN),
-        ("gate", "--history", "none.jsonl"), ("baseline", "update", "--reason", " ", *RUN),
+        ("gate", "--history", "none.jsonl"), ("gate", "baseline", "update", "--reason", " ", *RUN),
     ):  # fmt: skip
         assert timesink(*arguments).returncode == 2, arguments
 
@@ -142,7 +143,7 @@ def test_a_stored_baseline_passes_no_change_fails_a_regression_and_is_never_pass
     file.write_text(file.read_text()[:200])
     damaged = gate("--metrics", "m.json")
     assert (damaged.returncode, "corrupt baseline" in damaged.stdout) == (4, True)
-    again = ("baseline", "update", "--suite", "s", "--reason", "damaged", "--runs", "1")
+    again = ("gate", "baseline", "update", "--suite", "s", "--reason", "damaged", "--runs", "1")
     assert timesink(*again, *RUN).returncode == 2
     assert timesink(*again, "--replace", *RUN).returncode == 0
 

@@ -13,13 +13,25 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from timesink.capture import redaction
 from timesink.capture.errors import CaptureError, Fault, refused
 from timesink.capture.recorded_run import LINK_TIMES
-from timesink.cli.options import Commands, PageOutput, facts_of, read_traces
+from timesink.cli.options import (
+    FACT,
+    NO_COLOR,
+    PROGRAM,
+    QUIET,
+    SETTLE,
+    TIMED,
+    TIMEOUT,
+    PageOutput,
+    facts_of,
+    read_traces,
+)
 from timesink.cli.output import sink
+from timesink.cli.parameters import Argument, Commands, Option
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.records import Record, as_plain, replace
 from timesink.render import Format
@@ -34,24 +46,27 @@ if TYPE_CHECKING:
     from timesink.views import Page
 
 
-app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
-
-
 class CaptureRun(Record, kw_only=True):
     """How a program is run under a profiler, whichever it is."""
 
-    program: list[str] | None = None
-    out: Path | None = None
-    settle: int = 5
-    timed: int = 10
-    whole: bool = False
-    quiet: bool = False
-    keep_running: bool = False
-    timeout: float = 3600
-    config_file: list[Path] | None = None
-    fact: list[str] | None = None
-    print_only: bool = False
-    dry_run: bool = False
+    program: Annotated[list[str] | None, PROGRAM] = None
+    out: Annotated[
+        Path | None, Option("--output -o", "DIR", "Folder for the capture [default: captures/TIME-TOOL].")
+    ] = None
+    settle: Annotated[int, SETTLE] = 5
+    timed: Annotated[int, TIMED] = 10
+    whole: Annotated[bool, Option("--whole", "", "Record the whole program: for programs without steps.")] = False
+    quiet: Annotated[bool, QUIET] = False
+    keep_running: Annotated[
+        bool, Option("--keep-running", "", "Let the program go on once its steps are recorded.", rare=True)
+    ] = False
+    timeout: Annotated[float, TIMEOUT] = 3600
+    config_file: Annotated[
+        list[Path] | None, Option("--config-file", "FILE", "Keep the hash of this file; may be repeated.", rare=True)
+    ] = None
+    fact: Annotated[list[str] | None, FACT] = None
+    print_only: Annotated[bool, Option("--print", "", "Print the command that would run, and stop.")] = False
+    dry_run: Annotated[bool, Option("--dry-run", "", "Check tool, options and disk, and stop.")] = False
 
     @property
     def words(self) -> Sequence[str]:
@@ -100,13 +115,14 @@ class CaptureRun(Record, kw_only=True):
         return tool_to_show(name, given) if self.print_only else find_installed(name, given)
 
 
-@app.command("torch")
 def torch(
-    steps: int = 6,
-    warm_up: int = 2,
-    stacks: bool = False,
-    memory: bool = False,
-    auto_ranges: bool = False,
+    steps: Annotated[int, Option("--steps", "N", "Steps to record.")] = 6,
+    warm_up: Annotated[int, Option("--warm-up", "N", "Steps under the profiler that are dropped.", rare=True)] = 2,
+    stacks: Annotated[bool, Option("--stacks", "", "Record Python stacks: slow, but names lines.")] = False,
+    memory: Annotated[bool, Option("--memory", "", "Record allocations and memory use.")] = False,
+    auto_ranges: Annotated[
+        bool, Option("--auto-ranges", "", "Mark data, forward, backward, optimizer and checkpoint (PyTorch).")
+    ] = False,
     *,
     run: CaptureRun,
 ) -> int:
@@ -125,12 +141,12 @@ def torch(
 class NsysRecord(Record, kw_only=True):
     """What Nsight Systems records, and when."""
 
-    trace: str = "cuda,nvtx,osrt"
-    gpu_metrics: bool = False
-    cpu_samples: bool = False
-    memory: bool = False
-    delay_s: float | None = None
-    duration_s: float | None = None
+    trace: Annotated[str, Option("--trace", "A,B", "What nsys traces.")] = "cuda,nvtx,osrt"
+    gpu_metrics: Annotated[bool, Option("--gpu-metrics", "", "Sample GPU counters (needs permission).")] = False
+    cpu_samples: Annotated[bool, Option("--cpu-samples", "", "Sample CPU stacks: large reports.", rare=True)] = False
+    memory: Annotated[bool, Option("--memory", "", "Record allocations and memory use.")] = False
+    delay_s: Annotated[float | None, Option("--delay", "S", "For servers: wait.", rare=True)] = None
+    duration_s: Annotated[float | None, Option("--duration", "S", "For servers: record.", rare=True)] = None
 
     @property
     def options(self) -> NsysOptions:
@@ -142,14 +158,25 @@ class NsysRecord(Record, kw_only=True):
         return NsysOptions(traces, **chosen)
 
 
-@app.command("nsys")
 def nsys(
-    steps: int = 6,
-    warm_up: int = 2,
-    unprofiled: Literal["inside", "separate", "none"] = "inside",
-    auto_ranges: bool = False,
-    keep_report: bool = False,
-    tool: Path | None = None,
+    steps: Annotated[int, Option("--steps", "N", "Steps to record.")] = 6,
+    warm_up: Annotated[int, Option("--warm-up", "N", "Steps under the profiler that are dropped.", rare=True)] = 2,
+    unprofiled: Annotated[
+        Literal["inside", "separate", "none"],
+        Option(
+            "--unprofiled",
+            "HOW",
+            "Time steps without a profiler: inside (same run, before recording), separate (a run of its own), none.",
+            rare=True,
+        ),
+    ] = "inside",
+    auto_ranges: Annotated[
+        bool, Option("--auto-ranges", "", "Mark data, forward, backward, optimizer and checkpoint (PyTorch).")
+    ] = False,
+    keep_report: Annotated[
+        bool, Option("--keep-report", "", "Keep the .nsys-rep, which holds your whole environment.", rare=True)
+    ] = False,
+    tool: Annotated[Path | None, Option("--tool", "PATH", "This nsys, or ncu.", rare=True)] = None,
     *,
     run: CaptureRun,
     record: NsysRecord,
@@ -167,20 +194,44 @@ def nsys(
 class NcuRecord(Record, kw_only=True):
     """Which kernels Nsight Compute replays, how, and what it reads of them."""
 
-    kernels: str | None = None
-    launch_skip: int = 0
-    launch_count: int = 30
-    set_name: str = "detailed"
-    metrics: str | None = None
-    replay: Literal["kernel", "application", "range", "app-range"] = "kernel"
-    clock_control: Literal["none", "base"] = "none"
+    kernels: Annotated[str | None, Option("--kernels", "REGEX", "Only kernels like this.")] = None
+    launch_skip: Annotated[
+        int,
+        Option("--launch-skip", "N", "Kernels to leave out first, counted from the start of the program.", rare=True),
+    ] = 0
+    launch_count: Annotated[int, Option("--launch-count", "N", "Most kernels to profile.")] = 30
+    set_name: Annotated[
+        str,
+        Option(
+            "--set",
+            "NAME",
+            "basic, detailed, full, roofline; rules: what timesink's rules need.",
+            complete=("basic", "detailed", "full", "roofline", "rules"),
+        ),
+    ] = "detailed"
+    metrics: Annotated[str | None, Option("--metrics", "A,B", "These metrics instead of a set.")] = None
+    replay: Annotated[
+        Literal["kernel", "application", "range", "app-range"],
+        Option("--replay", "MODE", "kernel, application, range or app-range.", rare=True),
+    ] = "kernel"
+    clock_control: Annotated[
+        Literal["none", "base"],
+        Option("--clocks", "HOW", "none: as the program runs; base: locked, and slower.", rare=True),
+    ] = "none"
 
 
-@app.command("ncu")
 def ncu(
-    steps: int = 1,
-    unprofiled: Literal["inside", "separate", "none"] = "none",
-    tool: Path | None = None,
+    steps: Annotated[int, Option("--steps", "N", "Steps to record.")] = 1,
+    unprofiled: Annotated[
+        Literal["inside", "separate", "none"],
+        Option(
+            "--unprofiled",
+            "HOW",
+            "Time steps without a profiler: inside (same run, before recording), separate (a run of its own), none.",
+            rare=True,
+        ),
+    ] = "none",
+    tool: Annotated[Path | None, Option("--tool", "PATH", "This nsys, or ncu.", rare=True)] = None,
     *,
     run: CaptureRun,
     record: NcuRecord,
@@ -228,11 +279,19 @@ def find_hottest(run: CaptureRun, out: Path, most: int) -> dict[str, Any]:
     return {"kernels": f"^({names})$", "launch_count": 1, "each_shape": True}
 
 
-@app.command("nccl-bench")
 def nccl_bench(
-    launcher: list[str] | None = None,
-    sizes_from: list[Path] | None = None,
-    timeout: float = 600,
+    launcher: Annotated[
+        list[str] | None, Argument("-- LAUNCHER...", "What starts a process a GPU: torchrun --nproc-per-node=2.")
+    ] = None,
+    sizes_from: Annotated[
+        list[Path] | None,
+        Option(
+            "--sizes-of",
+            "TRACE",
+            "Measure what this trace's ranks use; repeat for each rank. The file lies beside it then.",
+        ),
+    ] = None,
+    timeout: Annotated[float, TIMEOUT] = 600,
     *,
     writing: PageOutput,
 ) -> int:
@@ -345,12 +404,19 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def redact(
-    file: Path,
-    output: Path | None = None,
-    names: list[str] | None = None,
-    proof: bool = False,
-    form: Format | None = None,
-    no_color: bool = False,
+    file: Annotated[Path, Argument("FILE", "A capture or a report.")],
+    output: Annotated[Path | None, Option("--output -o", "FILE", "The new file [default: NAME.redacted.*].")] = None,
+    names: Annotated[
+        list[str] | None, Option("--name", "NAME", "Another host or user to look for; may be repeated.")
+    ] = None,
+    proof: Annotated[
+        bool,
+        Option(
+            "--proof", "", "Write no copy: list what would go and what would stay, and why; exit 1 if anything goes."
+        ),
+    ] = False,
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", "", writes=("Page",))] = None,
+    no_color: Annotated[bool, NO_COLOR] = False,
 ) -> int:
     """Take what names people, machines and secrets out of a capture.
 
@@ -378,3 +444,9 @@ def redact(
         sheets.append(listed("capture.stayed", stayed))
     sink(form, None, no_color, [file]).show(Page(title, tuple(sheets)))
     return 1 if proof and done.removed else 0
+
+
+app = Commands(
+    "Record a program with torch.profiler, nsys or ncu.",
+    {"torch": torch, "nsys": nsys, "ncu": ncu, "nccl-bench": nccl_bench},
+)

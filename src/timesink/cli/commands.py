@@ -1,6 +1,6 @@
 """The commands there are: what each does, where it is, and the help that shows them all.
 
-A command is a function in `cli/` and a row of `commands.txt`. Only the file of the command that runs is imported, so
+A command is a function in `cli/` and a row of `GROUPED`. Only the file of the command that runs is imported, so
 `--help` stays quick however many commands there are.
 """
 
@@ -18,27 +18,81 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-ENTRIES: dict[str, tuple[str, str]] = {}
-"""By what is typed: where it is in `cli/` (file and function), and what it does."""
-GROUPS: dict[str, list[str]] = {}
-"""What a user does, in the order it is done, and the commands for it."""
+GROUPED: dict[str, dict[str, tuple[str, str]]] = {
+    "Capture": {
+        "capture": ("capture:app", "Record a program with torch.profiler, nsys or ncu."),
+        "capture --loop": ("loop:loop", "Capture, diagnose, capture what is still open, and join it all."),
+        "capture --redact": ("capture:redact", "Take what names people, machines and secrets out of a capture."),
+        "doctor": ("which:doctor", "Show which profilers work here, or which one answers a question."),
+        "doctor SYMPTOM": ("which:doctor", "Show which profiler answers a question, with its exact command."),
+    },
+    "Look": {
+        "diagnose": ("diagnose:diagnose", "Name the bottleneck of a trace and price its fix."),
+        "report": ("diagnose:report", "Write the diagnosis as one HTML file with timelines."),
+        "report --serve": ("serve:serve", "Show a report whose timeline holds every event."),
+        "report --open": ("export:open_trace", "Show a trace in the Perfetto UI."),
+        "report --export FORMAT": (
+            "export:export",
+            "Write a trace for Perfetto, speedscope or flame graphs, or one of its tables.",
+        ),
+        "show": ("show:steps", "Show figures of a trace: steps, idle, ops, ranges, calls, lines, compile, checks."),
+        "show steps": ("show:steps", "Show budget, steps, kernels, copies, waits and launches."),
+        "show idle": ("show:idle", "Show what each GPU waited for while it was idle."),
+        "show ops": ("show:ops", "Show the roofline of each operator, and what to do about it."),
+        "show ranges": ("show:ranges", "Show the ranges of the program, with the GPU work launched in them."),
+        "show calls": ("show:calls", "Show calls into CUDA and the operating system."),
+        "show lines": ("show:lines", "Show GPU time, idle time and CPU time by line of the program."),
+        "show compile": ("show:compilation", "Show graph breaks, recompilations and compile times."),
+        "show checks": ("show:checks", "Show the five checks of a timeline, each found, clear or undecided."),
+        "show tables": ("show:tables", "List what a trace holds and what was lost on the way."),
+        "show statement": ("show:statement", "Print one-line results to quote."),
+        "kernels": ("kernels:kernels", "Show what limits each profiled kernel and the most it could gain."),
+        "kernels --roofline": ("kernels:roofline", "Draw the roofline of profiled kernels."),
+        "kernels --next": ("kernels:next_command", "Print the ncu command for the kernels worth a closer look."),
+        "kernels --metrics": ("kernels:metrics", "Check names of profiler metrics against a chip."),
+        "ranks": ("ranks:ranks", "Find the late rank, and split communication into waiting and transfer."),
+        "ranks --pipeline": ("ranks:pipeline", "Tell whether a pipeline's period is its longest stage or their sum."),
+        "memory": ("memory:app", "Show, plan and compare what holds GPU memory."),
+        "query": ("query:query", "Answer SQL over the tables of a trace."),
+        "explain": ("diagnose:explain", "Explain one rule: what it finds, how, what to do; or list them."),
+    },
+    "Change": {
+        "plan": ("show:plan", "Rank the changes to make, each with its price; price one change."),
+        "plan --change CHANGE": ("show:plan", "Price changes to a program before they are made."),
+        "plan machine": ("trial:machine", "Measure this host and its GPU, for the prices of every plan."),
+        "try": ("trial:try_changes", "Measure what changes win in a running program, and which to keep."),
+        "fix": ("trial:fix", "Edit a program where it loses time, in a copy, and prove each edit."),
+        "verify": ("verify.verify:verify", "Tell whether a change made the steps faster or slower."),
+        "verify --ledger": ("verify.verify:app", "Keep predictions and what became of them."),
+        "compare": ("verify.compare:compare", "Show what changed between two captures, and why."),
+    },
+    "Keep": {
+        "gate": ("verify.gate:gate", "Fail where a change makes the program slower, and only then."),
+        "gate --limits": ("verify.gate:limits", "Hold numbers of a trace or report to limits; nothing runs."),
+        "gate baseline": ("verify.gate:app", "Keep baselines: run summaries of the trunk."),
+        "gate calibrate": ("verify.verify:calibrate", "Measure how much runs of one unchanged program differ here."),
+    },
+    "More": {
+        "mcp": ("mcp:mcp", "Serve coding agents over stdio (Model Context Protocol)."),
+    },
+    "Unlisted": {
+        "demo": ("demo:demo", "Diagnose a bundled training run, before and after its fix."),
+    },
+}
+"""What is typed, in groups after what a user does and in the order it is done; where it is in `cli/` (file and
+function), and what it does. `More` is shown by `--help-all` only, `Unlisted` by no help.
 
+A name of one word is a command. What follows it chooses another thing that it does: an option, which is left out of the
+words that are handed on unless it has a value (`--export FORMAT`), or a word, which may stand anywhere (`show TRACE
+idle`).
+"""
 
-def _read_table() -> None:
-    group = ""
-    with open(f"{__file__.rpartition('.')[0]}.txt", encoding="utf-8") as table:  # noqa: PTH123 (`--help` imports no pathlib)
-        lines = table.read().splitlines()
-    for line in lines:
-        if line[:1] == " ":
-            typed, function, summary = (cell.strip() for cell in line.split("  ") if cell.strip())
-            ENTRIES[typed] = function, summary
-            if " " not in typed and group != "Unlisted":
-                GROUPS.setdefault(group, []).append(typed)
-        elif line[:1] not in ("", "#"):
-            group = line
-
-
-_read_table()
+ENTRIES = {typed: entry for entries in GROUPED.values() for typed, entry in entries.items()}
+GROUPS = {
+    heading: [typed for typed in entries if " " not in typed]
+    for heading, entries in GROUPED.items()
+    if heading != "Unlisted"
+}
 # What serves for as long as its user likes: each request has a budget of its own.
 SERVERS = {"report --serve", "mcp"}
 COMMANDS = {name: ENTRIES[name][1] for names in GROUPS.values() for name in names}

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.options import DescribedReading, PageOutput, RuleChoice
+from timesink.cli import completion
+from timesink.cli.options import OUTPUT, PATHS, DescribedReading, DiagnosisOutput, PageOutput, RuleChoice
 from timesink.cli.output import sink, working
+from timesink.cli.parameters import Argument, Option
 from timesink.errors import UsageError
 from timesink.render import Format
 from timesink.untrusted import scrub_sentence
 
 
-def diagnose(paths: list[Path], *, writing: PageOutput, reading: DescribedReading, choice: RuleChoice) -> int:
+def diagnose(
+    paths: Annotated[list[Path], PATHS], *, writing: DiagnosisOutput, reading: DescribedReading, choice: RuleChoice
+) -> int:
     """Name the bottleneck of a trace and price its fix.
 
     Several PATHs are the ranks of one job. Exits with 0 whenever it ran, whatever it found; `timesink gate` is for
@@ -37,9 +41,11 @@ def diagnose(paths: list[Path], *, writing: PageOutput, reading: DescribedReadin
 
 
 def report(
-    paths: list[Path],
-    output: Path = Path("report.html"),
-    full: bool = False,
+    paths: Annotated[list[Path], PATHS],
+    output: Annotated[Path, OUTPUT] = Path("report.html"),
+    full: Annotated[
+        bool, Option("--full", "", "Keep every event of a long capture in the timeline, however large the file gets.")
+    ] = False,
     *,
     reading: DescribedReading,
     choice: RuleChoice,
@@ -75,7 +81,20 @@ if TYPE_CHECKING:
     from timesink.views import Page
 
 
-def explain(code: str = "", *, assumptions: bool = False, writing: PageOutput) -> int:
+class RuleOutput(PageOutput, kw_only=True):
+    """Where a rule's page goes and what it is written as."""
+
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", writes=("Rule", "Page"))] = None
+
+
+def explain(
+    code: Annotated[str, Argument("CODE", "A rule's code or name.", complete=completion.rules)] = "",
+    *,
+    assumptions: Annotated[
+        bool, Option("--assumptions", "", "The figures that are assumed: by this rule, without a CODE by any.")
+    ] = False,
+    writing: RuleOutput,
+) -> int:
     """Explain one rule: what it finds, how, what to do; or list them.
 
     Without a CODE the rules and their limits are listed.

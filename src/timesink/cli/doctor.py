@@ -24,7 +24,7 @@ from timesink.untrusted.nvidia_tools import ask, find_tool, importer_link
 if TYPE_CHECKING:
     from timesink.views import Page
 
-LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "typer", "rich", "torch")
+LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "isal", "click", "rich", "torch")
 
 
 def doctor_page() -> Page:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from timesink.cli.options import PricedReading
+from timesink.cli import completion
+from timesink.cli.options import NO_BROWSER, PATHS, PricedReading
 from timesink.cli.output import working
+from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 from timesink.untrusted import scrub_sentence
 from timesink.untrusted.whole_file import whole_file
@@ -41,11 +43,28 @@ class StackTime(StrEnum):
 
 
 def export(
-    paths: list[Path],
-    to: Literal["perfetto", "speedscope", "collapsed", "table"] | None = None,
-    output: Path | None = None,
-    table: str | None = None,
-    time: StackTime = StackTime.GPU,
+    paths: Annotated[list[Path], PATHS],
+    to: Annotated[
+        Literal["perfetto", "speedscope", "collapsed", "table"] | None,
+        Option(
+            "--export", "FORMAT", "perfetto, speedscope, collapsed, or table with --table [default: as FILE is named]."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output -o",
+            "FILE",
+            "FILE.pftrace, .speedscope.json or .collapsed; with --table also .parquet, .csv, .json.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        Option("--table", "NAME", "The table to write; timesink show tables lists them.", complete=completion.tables),
+    ] = None,
+    time: Annotated[
+        StackTime, Option("--time", "", "The time of FILE.collapsed: of the GPU, its idle time, the CPU's.")
+    ] = StackTime.GPU,
     *,
     reading: PricedReading,
 ) -> int:
@@ -110,12 +129,12 @@ UI = "https://ui.perfetto.dev"
 
 
 def open_trace(
-    paths: list[Path],
-    finding: int | None = None,
-    at: str | None = None,
-    origin: str = UI,
-    no_browser: bool = False,
-    timeout: float = 120.0,
+    paths: Annotated[list[Path], PATHS],
+    finding: Annotated[int | None, Option("--finding", "N", "Open at the Nth finding.", least=1)] = None,
+    at: Annotated[str | None, Option("--at", "START:END", "Open at this stretch, as of --window.")] = None,
+    origin: Annotated[str, Option("--origin", "URL", "A Perfetto UI of your own.")] = UI,
+    no_browser: Annotated[bool, NO_BROWSER] = False,
+    timeout: Annotated[float, Option("--timeout", "S", "How long to wait, in seconds.", least=1)] = 120.0,
     *,
     reading: PricedReading,
 ) -> int:

@@ -1,7 +1,6 @@
 """How help looks: one line of usage, arguments and options by what they stand for, commands in groups.
 
-Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what to type instead. `ShownCommand` and
-`ShownGroup` do that for every command.
+Click shows types (`<int range>`); people see what to type instead.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,19 +8,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from timesink.cli.output import begin
-from timesink.startup import read_plainly, start_small
+from timesink.startup import start_small
 
-# What marks an option that is shown by `--help-all` only, and those that mean the same everywhere: `timesink --help`
-# shows them once for all commands.
-RARE: Final = "rare"
+# What means the same everywhere: `timesink --help` shows it once for all commands.
 EVERYWHERE: Final = ("verbose", "quiet", "no_cache", "no_color")
 
 
-class ShownCommand(TyperCommand):
+class ShownCommand(click.Command):
     """A command whose help names what to type. `modes` are what else it does: what to type for each, its summary."""
 
     modes: Sequence[tuple[str, str]] = ()
@@ -32,10 +28,9 @@ class ShownCommand(TyperCommand):
         begin(ctx.command_path.partition(" ")[2])
         if "--help-all" in args[: args.index("--") if "--" in args else None]:
             self.shows_all = True
-            typer.echo(self.get_help(ctx))
-            raise typer.Exit
+            click.echo(self.get_help(ctx))
+            raise click.exceptions.Exit
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
-        read_plainly(self.get_params(ctx))
         rest = super().parse_args(ctx, args)
         if paths := ctx.params.get("paths"):
             start_small([Path(path) for path in paths])
@@ -47,12 +42,15 @@ class ShownCommand(TyperCommand):
         """`[OPTIONS] PATH... [SQL]`."""
         return ["[OPTIONS]", *(_usage(param) for param in self.get_params(ctx) if is_argument(param))]
 
+    def format_arguments(self, ctx: Any, formatter: Any) -> None:
+        """With the options: nothing here."""
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then options."""
         _write_parameters(self, ctx, formatter)
 
 
-class ShownGroup(TyperGroup):
+class ShownGroup(click.Group):
     """Commands under one name, with `modes` as a command has. Without one of them it shows its help: no error."""
 
     modes: Sequence[tuple[str, str]] = ()
@@ -63,13 +61,12 @@ class ShownGroup(TyperGroup):
             self.show_overview(ctx)
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             self.show_overview(ctx)
-        read_plainly(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def show_overview(self, ctx: Any) -> None:
         """What is shown where no command is named; ends the program."""
-        typer.echo(ctx.get_help())
-        raise typer.Exit
+        click.echo(ctx.get_help())
+        raise click.exceptions.Exit
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Commands, then options."""
@@ -122,11 +119,8 @@ def is_argument(param: Any) -> bool:
 
 
 def value_name(param: Any) -> str:
-    """What stands for the value of a parameter in help: its metavar, else its choices; empty for a switch."""
-    if not is_argument(param) and (param.is_flag or param.count):
-        return ""
-    choices = param.type_descriptor.choices if param.type_descriptor.is_choice else None
-    return param.metavar or "|".join(str(getattr(choice, "value", choice)) for choice in choices or ())
+    """What stands for the value of a parameter in help; empty for a switch."""
+    return "" if not is_argument(param) and param.is_flag else param.metavar or ""
 
 
 def _usage(param: Any) -> str:
@@ -137,22 +131,18 @@ def _usage(param: Any) -> str:
 
 def is_shown(param: Any) -> bool:
     """Whether `--help` of a command shows this parameter, and not `--help-all` alone."""
-    return param.name not in EVERYWHERE and getattr(param, "rich_help_panel", None) != RARE
+    return param.name not in EVERYWHERE and not getattr(param, "is_rare", False)
 
 
 def _write_parameters(command: ShownCommand | ShownGroup, ctx: Any, formatter: Any) -> None:
     rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     shows_all, left = getattr(command, "shows_all", True), False
     for param in command.get_params(ctx):
-        record = param.get_help_record(ctx)
-        if record is None:
-            continue
         if is_argument(param):
-            rows["Arguments"].append((value_name(param), record[1].removesuffix("[required]").strip()))
+            rows["Arguments"].append((value_name(param), param.help or ""))
         elif shows_all or is_shown(param):
             names = ", ".join(sorted(param.opts, key=len))
-            names += "".join(f" / {name}" for name in param.secondary_opts)
-            rows["Options"].append((f"{names} {value_name(param)}".strip(), _plain_bounds(record[1], param)))
+            rows["Options"].append((f"{names} {value_name(param)}".strip(), _about(param, ctx)))
         else:
             left = True
     if left:
@@ -166,15 +156,11 @@ def _write_parameters(command: ShownCommand | ShownGroup, ctx: Any, formatter: A
                 formatter.write_dl(listed)
 
 
-def _plain_bounds(text: str, param: Any) -> str:
-    """`[default: 30.0; x>=0.01]` as people say it."""
-    least, most = getattr(param, "min", None), getattr(param, "max", None)
+def _about(param: click.Parameter, ctx: click.Context) -> str:
+    """What help says of an option: its sentence, its default, its bounds."""
+    text = (param.get_help_record(ctx) or ("", ""))[1]
+    least, most = getattr(param.type, "least", None), getattr(param.type, "most", None)
     if least is None:
         return text
-    if most is None:
-        return text.replace(f"x>={least}", f"at least {_short(least)}")
-    return text.replace(f"{least}<=x<={most}", f"{_short(least)} to {_short(most)}")
-
-
-def _short(figure: float) -> str:
-    return str(figure).removesuffix(".0")
+    bounds = f"at least {least:g}" if most is None else f"{least:g} to {most:g}"
+    return f"{text[:-1]}; {bounds}]" if text.endswith("]") and "  [default: " in text else f"{text}  [{bounds}]"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.options import PageOutput, number_named, read_traces
+from timesink.cli import completion
+from timesink.cli.options import NO_CACHE, PATHS, PageOutput, number_named, read_traces
 from timesink.cli.output import Sink, working
+from timesink.cli.parameters import Argument, Option
 from timesink.errors import UsageError, unknown
 from timesink.records import Record
 from timesink.render import Format
@@ -33,16 +35,41 @@ _COMMAND_CHARACTERS = 2000
 class KernelChoice(Record):
     """Which kernels, which figures of them, in which order."""
 
-    numbers: list[int] | None = None
-    name: str | None = None
-    columns: str | None = None
-    sort: str | None = None
-    limits: list[str] | None = None
+    numbers: Annotated[list[int] | None, Option("--id", "N", "The sheet of this launch; may be repeated.")] = None
+    name: Annotated[str | None, Option("--name", "RE", "The sheets of kernels of such names.")] = None
+    columns: Annotated[
+        str | None,
+        Option("--columns", "A,B", "A table of these figures, named as in kernel_sheets of `timesink query REPORT`."),
+    ] = None
+    sort: Annotated[str | None, Option("--sort", "A", "The largest of this figure first.")] = None
+    limits: Annotated[
+        list[str] | None, Option("--limit", "NAME=VALUE", "Use this limit in a sheet's check; may be repeated.")
+    ] = None
 
-    least_bytes: float | None = None
+    least_bytes: Annotated[
+        float | None,
+        Option(
+            "--least-bytes",
+            "BYTES",
+            "What the kernel must read and write at least: its sheet compares what DRAM moved.",
+            least=1,
+        ),
+    ] = None
 
-    timeline: Path | None = None
-    pair: list[str] | None = None
+    timeline: Annotated[
+        Path | None,
+        Option(
+            "--timeline",
+            "TRACE",
+            "A torch.profiler trace of the program with its shapes: what its operators must move is told.",
+        ),
+    ] = None
+    pair: Annotated[
+        list[str] | None,
+        Option(
+            "--pair", "OLD=NEW", "With --against: launches of these names or numbers are each other's; may be repeated."
+        ),
+    ] = None
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -70,7 +97,14 @@ class KernelChoice(Record):
 
 
 def kernels(
-    report: Path, against: Path | None = None, no_cache: bool = False, *, choice: KernelChoice, writing: PageOutput
+    report: Annotated[
+        Path, Argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or a page of ncu, as CSV or text.")
+    ],
+    against: Annotated[Path | None, Option("--against", "REPORT", "Compare with this later report.")] = None,
+    no_cache: Annotated[bool, NO_CACHE] = False,
+    *,
+    choice: KernelChoice,
+    writing: PageOutput,
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
@@ -144,7 +178,15 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
     return trace
 
 
-def roofline(report: Path, against: Path | None = None, no_cache: bool = False, *, writing: PageOutput) -> int:
+def roofline(
+    report: Annotated[
+        Path, Argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or a page of ncu, as CSV or text.")
+    ],
+    against: Annotated[Path | None, Option("--against", "REPORT", "Draw where this later report has them.")] = None,
+    no_cache: Annotated[bool, NO_CACHE] = False,
+    *,
+    writing: PageOutput,
+) -> int:
     """Draw the roofline of profiled kernels.
 
     Peaks come from the report's own counters at the clock it was profiled at; a datasheet stands in where it has none,
@@ -180,7 +222,12 @@ def _under_roofs(report: Path, trace: Trace, against: Path | None, cache: bool) 
 
 
 def next_command(
-    paths: list[Path], top: int = 3, program: str = "python train.py", no_cache: bool = False, *, writing: PageOutput
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, Option("--top", "N", "Kernels to look at.", least=1)] = 3,
+    program: Annotated[str, Option("--program", "CMD", "The program to profile.")] = "python train.py",
+    no_cache: Annotated[bool, NO_CACHE] = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Print the ncu command for the kernels worth a closer look.
 
@@ -214,7 +261,14 @@ def _text(chosen: Sequence[NextKernel], width: int) -> str:
     return "\n".join(blocks) + "".join(f"\n{filled(f'note: {note}', width)}" for note in NEXT_NOTES) + "\n"
 
 
-def metrics(names: list[str], chip: str = "sm_90", *, writing: PageOutput) -> int:
+def metrics(
+    names: Annotated[list[str], Argument("NAME", "Metric names; commas separate too.")],
+    chip: Annotated[
+        str, Option("--chip", "SM", "Compute capability, such as sm_90.", complete=completion.chips)
+    ] = "sm_90",
+    *,
+    writing: PageOutput,
+) -> int:
     """Show which names exist on the chip, which do not, and what to use instead.
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.

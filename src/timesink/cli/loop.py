@@ -19,14 +19,27 @@ import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture, gpus
 from timesink.capture.recorded_run import MANIFEST
 from timesink.cli.capture import translated
-from timesink.cli.options import facts_of, of_run, read_traces
+from timesink.cli.options import (
+    FACT,
+    NO_COLOR,
+    PROGRAM,
+    QUIET,
+    SETTLE,
+    TIMED,
+    TIMEOUT,
+    UNPROFILED,
+    facts_of,
+    of_run,
+    read_traces,
+)
 from timesink.cli.output import sink, tell
+from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
 from timesink.records import Record, State, field, replace
@@ -204,15 +217,29 @@ def _free_name(place: Path) -> Path:
 class LoopOptions(Record, kw_only=True):
     """How the stages run the program, and what is known of it."""
 
-    steps: int = 6
-    settle: int = 5
-    timed: int = 10
-    kernel_bench: str | None = None
-    made: bool = False
-    fact: list[str] | None = None
-    timeout: float = 3600
-    unprofiled: float | None = None
-    quiet: bool = False
+    steps: Annotated[int, Option("--steps", "N", "Steps to record.")] = 6
+    settle: Annotated[int, SETTLE] = 5
+    timed: Annotated[int, TIMED] = 10
+    kernel_bench: Annotated[
+        str | None,
+        Option(
+            "--kernel-bench",
+            "CMD",
+            "ncu runs on this program, one quoted command, that launches the same kernels and little else.",
+        ),
+    ] = None
+    made: Annotated[
+        bool,
+        Option(
+            "--made",
+            "",
+            "The rung that --plan opened is made: capture anew, hold it against what was foretold, plan anew.",
+        ),
+    ] = False
+    fact: Annotated[list[str] | None, FACT] = None
+    timeout: Annotated[float, TIMEOUT] = 3600
+    unprofiled: Annotated[float | None, UNPROFILED] = None
+    quiet: Annotated[bool, QUIET] = False
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -248,11 +275,18 @@ class LoopOptions(Record, kw_only=True):
 
 
 def loop(
-    program: list[str] | None = None,
-    out: Path = Path("loop"),
-    form: Format | None = None,
-    no_color: bool = False,
-    with_plan: bool = False,
+    program: Annotated[list[str] | None, PROGRAM] = None,
+    out: Annotated[Path, Option("--output -o", "DIR", "Folder of all stages.")] = Path("loop"),
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", "", writes=("Diagnosis",))] = None,
+    no_color: Annotated[bool, NO_COLOR] = False,
+    with_plan: Annotated[
+        bool,
+        Option(
+            "--plan",
+            "",
+            "Show what to change in which order too, keep it as plan.md and plan.json, open its first rung.",
+        ),
+    ] = False,
     *,
     chosen: LoopOptions,
 ) -> int:

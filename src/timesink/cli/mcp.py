@@ -1,17 +1,27 @@
 """`timesink mcp`: the server for coding agents, over standard input and output."""
 
 from pathlib import Path
+from typing import Annotated
 
+from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 from timesink.verify import LONGEST_RUN_S
 
 
 def mcp(
-    roots: list[Path] | None = None,
-    allow_exec: bool = False,
-    commands: list[str] | None = None,
-    command_file: Path | None = None,
-    timeout: float = LONGEST_RUN_S,
+    roots: Annotated[
+        list[Path] | None, Option("--root", "DIR", "A folder it may use [default: this one]; may be repeated.")
+    ] = None,
+    allow_exec: Annotated[
+        bool, Option("--allow-exec", "", "Let it run the commands declared here, by name, and no others.")
+    ] = False,
+    commands: Annotated[
+        list[str] | None, Option("--command", "NAME=COMMAND", "Declare a command; may be repeated.")
+    ] = None,
+    command_file: Annotated[Path | None, Option("--commands", "FILE", "A TOML file with a table [commands].")] = None,
+    timeout: Annotated[
+        float, Option("--timeout", "S", "The longest that a command may run, in seconds.", least=1)
+    ] = LONGEST_RUN_S,
 ) -> int:
     """Serve coding agents over stdio (Model Context Protocol).
 

@@ -3,10 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from timesink.cli.options import Commands, PageOutput, read_traces
+from timesink.cli.options import NO_CACHE, SEQUENCE, PageOutput, read_traces
 from timesink.cli.output import sink
+from timesink.cli.parameters import Argument, Commands, Option
 from timesink.errors import UsageError
 from timesink.memory_plan import (
     Precision,
@@ -18,21 +19,15 @@ from timesink.memory_plan import (
 )
 from timesink.records import Record
 
-app = Commands(help="Show, plan and compare what holds GPU memory.")
 
-
-@app.callback()
-def _group() -> None:
-    """Show, plan and compare what holds GPU memory."""
-
-
-@app.command("show")
 def show(
-    snapshot: Path,
-    top: int = 12,
-    device_used: float | None = None,
-    svg: Path | None = None,
-    no_cache: bool = False,
+    snapshot: Annotated[Path, Argument("SNAPSHOT", "torch.cuda.memory._dump_snapshot, or a trace with memory events.")],
+    top: Annotated[int, Option("--top", "N", "Show this many places.", least=1)] = 12,
+    device_used: Annotated[
+        float | None, Option("--device-used", "GB", "What the GPU had in use (nvidia-smi), decimal GB.")
+    ] = None,
+    svg: Annotated[Path | None, Option("--svg", "FILE", "Draw memory over time into this file.")] = None,
+    no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -54,13 +49,13 @@ def show(
 class PlanSettings(Record, kw_only=True):
     """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
 
-    batch: int | None = None
-    sequence: int | None = None
-    precision: Precision | None = None
-    sharding: Sharding | None = None
-    ranks: int | None = None
-    context: int | None = None
-    gpu_memory: float | None = None
+    batch: Annotated[int | None, Option("--batch", "N", "Sequences per rank and micro-batch.", least=1)] = None
+    sequence: Annotated[int | None, SEQUENCE] = None
+    precision: Annotated[Precision | None, Option("--precision", "NAME", "fp32, amp, bf16 or fp8.")] = None
+    sharding: Annotated[Sharding | None, Option("--sharding", "HOW", "none, ddp, zero1, zero2, zero3 or fsdp2.")] = None
+    ranks: Annotated[int | None, Option("--ranks", "N", "Data-parallel ranks.", least=1)] = None
+    context: Annotated[int | None, Option("--serve-context", "N", "Serve with this cache length.", least=1)] = None
+    gpu_memory: Annotated[float | None, Option("--gpu-memory", "GB", "Memory of the GPU.")] = None
 
     def applied(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """A stored configuration with these settings in the place of its own."""
@@ -94,11 +89,10 @@ def _known(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-@app.command("plan")
 def plan(
-    config: Path | None = None,
-    hf_config: Path | None = None,
-    against: Path | None = None,
+    config: Annotated[Path | None, Argument("CONFIG", "Configuration as JSON.")] = None,
+    hf_config: Annotated[Path | None, Option("--hf-config", "FILE", "A Hugging Face config.json.")] = None,
+    against: Annotated[Path | None, Option("--against", "SNAPSHOT", "Compare with this run.")] = None,
     *,
     settings: PlanSettings,
     writing: PageOutput,
@@ -118,8 +112,12 @@ def plan(
     return 0
 
 
-@app.command("diff")
-def diff(before: Path, after: Path, *, writing: PageOutput) -> int:
+def diff(
+    before: Annotated[Path, Argument("BEFORE", "Snapshot before.")],
+    after: Annotated[Path, Argument("AFTER", "Snapshot after.")],
+    *,
+    writing: PageOutput,
+) -> int:
     """Compare two snapshots, category by category, each at its own peak."""
     from timesink.views.memory import difference_page
 
@@ -135,3 +133,6 @@ def _stored(path: Path | None, model_path: Path | None) -> dict[str, Any]:
         stored["model"] = dataclasses.asdict(read_model(model_path))
         stored.setdefault("name", model_path.parent.name if model_path.name == "config.json" else model_path.stem)
     return stored
+
+
+app = Commands("Show, plan and compare what holds GPU memory.", {"show": show, "plan": plan, "diff": diff})

@@ -1,39 +1,19 @@
-"""What commands take: options, declared in a table so that they mean the same everywhere, and the traces they name.
-
-A command is a function with plain parameters. What each is called on the command line, what stands for its value and
-what help says of it is in `options.json`: under the function (`kernels.roofline`), the class or the file that has the
-parameter, else under `shared`.
-
-    "top": ["--top", "N", "Rows of each table.", {"min": 1}]     an option; a value of "" makes it a switch
-    "paths": ["", "PATH", "Profiles of PyTorch (.json, ...)"]    an argument, told by its place
-
-The fourth may have: `min`, `max`, `envvar`, `file_okay`; `complete`, a function of `completion` or the words to offer;
-`writes`, the classes of results whose formats are to choose from; `rare`, shown by --help-all only.
-Options that belong together are the fields of a frozen dataclass, a group. A command takes a group as one
-keyword-only parameter, and `ungrouped` shows its fields to typer one by one:
-
-    def command(paths: list[Path], top: int = 10, *, reading: Reading, writing: PageOutput) -> int: ...
-"""
+"""Options that several commands share: constants, groups of them as records, and the traces that they name."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, wraps
-from inspect import Parameter, Signature, signature
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Final
 
 from timesink.capture.recorded_run import link_times, parse_facts, recorded_run
 from timesink.cli import completion
-from timesink.cli.help import RARE, ShownCommand, ShownGroup
 from timesink.cli.output import Sink, answer_is_partial, sink, working
+from timesink.cli.parameters import Argument, Option
 from timesink.errors import UnreadableTrace, UsageError
-from timesink.records import Record, field_names, replace
-from timesink.render import Format, formats_of
+from timesink.records import Record, replace
+from timesink.render import Format
 from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
@@ -41,104 +21,41 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
-# The help lists these after all other options, in this order.
-_LAST = ("verbose", "no_cache", "strict", "exit_zero", "no_color")
-
-
-@cache
-def _table() -> Mapping[str, Mapping[str, list[Any]]]:
-    """The options of `options.json`: by class, file or `shared`, and by the name of the parameter."""
-    table: dict[str, dict[str, list[Any]]] = json.loads(Path(__file__).with_name("options.json").read_text("utf-8"))
-    return table
-
-
-def _as_typed(name: str, hint: Any, *places: str) -> Any:
-    """The annotation that tells typer how this parameter is typed, from the first of the places that has it."""
-    table = _table()
-    section = next(table[place] for place in (*places, "shared") if name in table.get(place, ()))
-    spelled, metavar, about, *more = section[name]
-    rest: dict[str, Any] = {"metavar": metavar or None, "help": about, **(more[0] if more else {})}
-    if offered := rest.pop("complete", None):
-        is_list = isinstance(offered, list)
-        rest["autocompletion"] = completion.one_of(*offered) if is_list else getattr(completion, offered)
-    if results := rest.pop("writes", None):
-        rest |= _formats(*results)
-    if rest.pop("rare", False):
-        rest["rich_help_panel"] = RARE
-    if spelled:
-        return Annotated[hint, typer.Option(*spelled.split(), **rest)]
-    return Annotated[hint, typer.Argument(**rest)]
-
-
-def _formats(*results: str) -> dict[str, Any]:
-    """What the option --format takes: the formats in which each of these classes of results can be written."""
-    forms = formats_of(*results)
-
-    def parsed(text: str) -> Format:
-        if text not in forms:
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(repr(str(form)) for form in forms)}.")
-        return Format(text)
-
-    text = f"{', '.join(forms[:-1])} or {forms[-1]} [default: text, or as FILE is named]."
-    return {"help": text, "parser": parsed, "autocompletion": completion.one_of(*forms)}
-
-
-def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with the fields of its groups as parameters of their own, which is what typer can read."""
-    hints = get_type_hints(command)
-    groups: dict[str, Any] = {
-        name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Record)
-    }
-    own = f"{_file(command)}.{command.__name__}"
-    parameters: list[Parameter] = []
-    for name, parameter in signature(command).parameters.items():
-        if name in groups:
-            group, kinds = groups[name], get_type_hints(groups[name])
-            places = [own, *(place for one in group.__mro__ for place in (one.__name__, _file(one)))]
-            for one in signature(group).parameters.values():
-                typed = _as_typed(one.name, kinds[one.name], *places)
-                parameters.append(Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=typed))
-            continue
-        hint = hints[name]
-        typed = hint if hint is typer.Context else _as_typed(name, hint, own, _file(command))
-        parameters.append(parameter.replace(annotation=typed, kind=Parameter.KEYWORD_ONLY))
-    parameters.sort(key=lambda parameter: _LAST.index(parameter.name) + 1 if parameter.name in _LAST else 0)
-
-    @wraps(command)
-    def flat(**values: Any) -> Any:
-        made = {name: group(**{one: values.pop(one) for one in field_names(group)}) for name, group in groups.items()}
-        return command(**values, **made)
-
-    flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return flat
-
-
-def _file(thing: Any) -> str:
-    return str(thing.__module__).rpartition(".")[2]
-
-
-class Commands(typer.Typer):
-    """A group of commands, each of which may take groups of options. What is decorated stays as it is."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=ShownGroup, add_completion=False, rich_markup_mode=None, **settings)
-
-    def command(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
-        """Register a command."""
-        return _registering(super().command(*names, cls=ShownCommand, **settings))
-
-    def callback(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
-        """Register what the group does before any of its commands runs, or when none is named."""
-        return _registering(super().callback(*names, **settings))
-
-
-def _registering(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def decorated(command: Any) -> Any:
-        register(ungrouped(command))
-        return command
-
-    return decorated
+EXIT_ZERO: Final = Option("--exit-zero", "", "Exit with 0 also where the gate fails.", rare=True)
+FACT: Final = Option(
+    "--fact", "NAME=VALUE", "What the run is (resolution=512), to be said with its figures; may be repeated.", rare=True
+)
+CODE_QUALITY: Final = Option("--gitlab-codequality", "FILE", "Also as GitLab Code Quality.", rare=True)
+NO_BROWSER: Final = Option("--no-browser", "", "Print the link; start no browser.")
+NO_CACHE: Final = Option("--no-cache", "", "Read the files anew; keep nothing in the user's cache folder.")
+NO_COLOR: Final = Option("--no-color", "", "Write no colour (NO_COLOR and FORCE_COLOR count too).")
+OPEN_METRICS: Final = Option("--openmetrics", "FILE", "Also as OpenMetrics text.", rare=True)
+OUTPUT: Final = Option("--output -o", "FILE|-", "Write to this file, atomically.")
+PATHS: Final = Argument(
+    "PATH",
+    "Profiles of PyTorch (.json, .json.gz), Nsight Systems (.nsys-rep, .qdrep, .sqlite, folders of Parquet or "
+    "Arrow), Nsight Compute (.ncu-rep, .ncu-repz, CSV), memory snapshots (.pickle), logs of torch.compile; or "
+    "folders of them.",
+)
+PROGRAM: Final = Argument("-- CMD...", "The program and its arguments; no shell runs.")
+QUIET: Final = Option("--quiet -q", "", "Show no progress, and nothing that the program prints.")
+ROOT: Final = Option("--root", "DIR", "Where baselines, calibrations and the ledger lie.", rare=True)
+SEQUENCE: Final = Option("--sequence --seq", "N", "Tokens per sequence.", least=1)
+SETTLE: Final = Option("--settle", "N", "Steps to warm the program up.")
+SUITE: Final = Option("--suite", "NAME", "Name of what is compared, in reports and files.", complete=completion.suites)
+THRESHOLD: Final = Option("--threshold", "SHARE", "Changes of step time under this do not matter.")
+TIMED: Final = Option("--timed", "N", "Steps to time without a profiler.")
+TIMEOUT: Final = Option("--timeout", "S", "Longest a run may take, in seconds.", rare=True)
+TOP: Final = Option("--top", "N", "Rows of each table.", least=1)
+UNPROFILED: Final = Option(
+    "--unprofiled-step-ms",
+    "MS",
+    "The step without a profiler, to price CPU work against [default: as `timesink capture` timed it].",
+    least=0.0,
+)
+WINDOW: Final = Option(
+    "--window", "START:END", "Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s."
+)
 
 
 def facts_of(texts: Sequence[str] | None) -> dict[str, str]:
@@ -206,20 +123,35 @@ def of_run(
 class PageOutput(Record, kw_only=True):
     """Where a page of tables goes and what it is written as."""
 
-    form: Format | None = None
-    output: Path | None = None
-    verbose: bool = False
-    no_color: bool = False
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", "", writes=("Page",))] = None
+    output: Annotated[Path | None, OUTPUT] = None
+    verbose: Annotated[bool, Option("--verbose -v", "", "Show everything, with names in full.")] = False
+    no_color: Annotated[bool, NO_COLOR] = False
 
     def sink(self, inputs: Sequence[Path | str] = ()) -> Sink:
         """The place the options ask for. `UsageError` where it is one of the inputs."""
         return sink(self.form, self.output, self.no_color, inputs, verbose=self.verbose)
 
 
+class DiagnosisOutput(PageOutput, kw_only=True):
+    """Where a diagnosis goes and what it is written as."""
+
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", writes=("Diagnosis",))] = None
+
+
 class Stepping(Record, kw_only=True):
     """How steps are told apart."""
 
-    steps: str | None = None
+    steps: Annotated[
+        str | None,
+        Option(
+            "--steps",
+            "PATTERN|N|auto",
+            "Steps begin at ranges, or else kernels, whose names match this regular expression; N: that many "
+            "steps, of the loop that runs as often; auto: find the outermost loop of the kernels [default: marks "
+            "of the program, else auto].",
+        ),
+    ] = None
 
     def applied(self, trace: Trace) -> Trace:
         """The trace with the steps that were asked for. `UsageError` for a pattern that is no regular expression."""
@@ -241,11 +173,28 @@ class Stepping(Record, kw_only=True):
 class Reading(Stepping, kw_only=True):
     """What of the traces is read, and how their steps are told apart."""
 
-    linked_only: bool = False
-    ranks: list[int] | None = None
-    window: str | None = None
-    graphs_from: list[Path] | None = None
-    no_cache: bool = False
+    linked_only: Annotated[
+        bool,
+        Option(
+            "--linked-only",
+            "",
+            "Leave out GPU work whose launch is not in the trace (TraceLens' convention).",
+            rare=True,
+        ),
+    ] = False
+    ranks: Annotated[list[int] | None, Option("--rank", "N", "Look at this rank only; may be repeated.")] = None
+    window: Annotated[str | None, WINDOW] = None
+    graphs_from: Annotated[
+        list[Path] | None,
+        Option(
+            "--capture",
+            "TRACE",
+            "The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, "
+            "shapes, modules and lines are those of replayed kernels; may be repeated.",
+            rare=True,
+        ),
+    ] = None
+    no_cache: Annotated[bool, NO_CACHE] = False
 
     def trace(self, paths: Sequence[Path]) -> Trace:
         """The files as one trace, cut down to what was asked for, with what is known of its graphs and of its run."""
@@ -267,7 +216,7 @@ class Reading(Stepping, kw_only=True):
 class PricedReading(Reading, kw_only=True):
     """What of the traces is read, and the step time against which host work is priced."""
 
-    unprofiled: float | None = None
+    unprofiled: Annotated[float | None, UNPROFILED] = None
 
     def trace(self, paths: Sequence[Path]) -> Trace:
         """As `Reading.trace`, with what is known of the run."""
@@ -277,7 +226,7 @@ class PricedReading(Reading, kw_only=True):
 class DescribedReading(PricedReading, kw_only=True):
     """As `PricedReading`, and what the run was, for the sentences that are written of it."""
 
-    fact: list[str] | None = None
+    fact: Annotated[list[str] | None, FACT] = None
 
     def trace(self, paths: Sequence[Path]) -> Trace:
         """As `PricedReading.trace`, with these facts. `UsageError` for what is no fact."""
@@ -287,9 +236,28 @@ class DescribedReading(PricedReading, kw_only=True):
 class RuleChoice(Record, kw_only=True):
     """Which rules are applied, with which limits."""
 
-    only: list[str] | None = None
-    skip: list[str] | None = None
-    limits: list[str] | None = None
+    only: Annotated[
+        list[str] | None,
+        Option(
+            "--only",
+            "CODE",
+            "Apply only this rule, or those whose codes begin so (KRN, KRN1); may be repeated.",
+            complete=completion.rules,
+        ),
+    ] = None
+    skip: Annotated[
+        list[str] | None,
+        Option(
+            "--skip",
+            "CODE",
+            "Leave this rule out, or those whose codes begin so; may be repeated.",
+            complete=completion.rules,
+        ),
+    ] = None
+    limits: Annotated[
+        list[str] | None,
+        Option("--limit", "CODE.NAME=VALUE", "Use this limit; may be repeated.", complete=completion.limits),
+    ] = None
 
     def rules(self) -> tuple[Rule, ...]:
         """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""

@@ -17,7 +17,7 @@ from textwrap import fill
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from typer.exceptions import TyperException
+import click
 
 from timesink.errors import TimesinkError, UsageError
 from timesink.model.presentable import UNASKED, Origin
@@ -104,7 +104,7 @@ class Sink(Record):
             _replace(self.path, text)
 
 
-def _facts(error: TimesinkError | TyperException, code: int) -> dict[str, object]:
+def _facts(error: TimesinkError | click.ClickException, code: int) -> dict[str, object]:
     remedy = getattr(error, "remedy", "")
     return {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
 
@@ -214,7 +214,7 @@ def tell(line: str, quiet: bool = False) -> None:
         sys.stderr.flush()
 
 
-def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequence[str]) -> None:
+def show_error(error: TimesinkError | click.ClickException, code: int, arguments: Sequence[str]) -> None:
     """Say what is wrong and what to do next."""
     if wants_json(arguments):
         from timesink.render.json import enveloped, json_text
@@ -227,7 +227,7 @@ def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequ
         sys.stderr.write(f"  {scrub_sentence(line)}\n")
 
 
-def remedies(error: TimesinkError | TyperException) -> list[str]:
+def remedies(error: TimesinkError | click.ClickException) -> list[str]:
     """What to do next: as the error says, or, where the words of the command are wrong, how they go."""
     context = getattr(error, "ctx", None)
     if context is None:

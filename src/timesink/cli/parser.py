@@ -2,17 +2,19 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.exceptions import TyperException
+import click
+from click.shell_completion import shell_complete
 
+from timesink.cli import completion
 from timesink.cli.commands import (
     COMMANDS,
     ENTRIES,
+    OPTIONS,
     OPTIONS_OF_MOST,
     SERVERS,
     entry_of,
@@ -22,13 +24,14 @@ from timesink.cli.commands import (
     version,
 )
 from timesink.cli.help import ShownGroup
-from timesink.cli.options import Commands
 from timesink.cli.output import begin, partial_answers, show_error
+from timesink.cli.parameters import command_of
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.untrusted.spending import watched
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
+COMPLETE = "_TIMESINK_COMPLETE"
 
 
 EVERYWHERE = {name for names, _ in OPTIONS_OF_MOST for name in names.split(", ")}
@@ -61,12 +64,18 @@ class LazyCommands(ShownGroup):
 def parsed_and_run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Errors are shown here and nowhere else."""
     begin()
+    root = group()
+    if asked := os.environ.get(COMPLETE):
+        sys.exit(shell_complete(root, {}, "timesink", COMPLETE, asked))
     try:
-        code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)
+        with root.make_context("timesink", list(arguments)) as context:
+            code = root.invoke(context)
+    except click.exceptions.Exit as ended:
+        code = ended.exit_code
     except TimesinkError as error:
         code = 5 if isinstance(error, (MissingTool, ToolFailed)) else 2
         show_error(error, code, arguments)
-    except TyperException as error:
+    except click.ClickException as error:
         code = error.exit_code
         show_error(error, code, arguments)
     except BrokenPipeError:  # whoever read the answer has left
@@ -76,11 +85,11 @@ def parsed_and_run(arguments: Sequence[str]) -> int:
         code = WRONG_INPUT
         what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
         show_error(UsageError(what, remedy="make room, or choose another place"), code, arguments)
-    except (KeyboardInterrupt, typer.Abort) as ended:
+    except EOFError:
+        code = WRONG_INPUT
+        show_error(UsageError("a file ends before it should", remedy="write or copy it again"), code, arguments)
+    except KeyboardInterrupt:
         code = INTERRUPTED
-        if isinstance(ended.__cause__, EOFError):  # typer takes the end of a cut file for the end of its input
-            code = WRONG_INPUT
-            show_error(UsageError("a file ends before it should", remedy="write or copy it again"), code, arguments)
     if code == INTERRUPTED:
         sys.stderr.write("timesink: interrupted\n")
     if code in (0, None) and partial_answers():
@@ -89,45 +98,36 @@ def parsed_and_run(arguments: Sequence[str]) -> int:
     return int(code or 0)
 
 
-def group() -> TyperGroup:
+def group() -> LazyCommands:
     """The root command; its subcommands are stubs until one is resolved."""
-    app = typer.Typer(
-        cls=LazyCommands,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    said = {
+        "--version": version,
+        "--install-completion": completion.install,
+        "--show-completion": lambda: completion.script()[1],
+    }
+    params = [
+        click.Option(
+            names.split(", ")[::-1], is_flag=True, is_eager=True, expose_value=False, help=about,
+            callback=partial(_say, said[names.split(", ")[-1]]),
+        )
+        for names, about in OPTIONS[:-1]
+    ]  # fmt: skip
+    stubs = {name: click.Command(name, help=summary) for name, summary in COMMANDS.items()}
+    return LazyCommands(
+        "timesink", commands=stubs, params=params, context_settings={"help_option_names": ["-h", "--help"]}
     )
-    app.callback()(_root)
-    root = typer.main.get_command(app)
-    assert isinstance(root, TyperGroup)
-    root.commands.update({name: TyperCommand(name, help=summary) for name, summary in COMMANDS.items()})
-    return root
 
 
 def loaded(entry: str, name: str = "") -> Any:
     """The command of that entry, its file imported, under the name by which it was asked for."""
-    made = entry_of(entry)
-    if isinstance(made, typer.Typer):
-        group = made
-    else:
-        group = Commands()
-        group.command(entry)(made)
-    command: Any = typer.main.get_command(group)
-    command.name = name or entry
+    command: Any = command_of(entry_of(entry), name or entry)
     if entry not in SERVERS:
         command.invoke = watched()(command.invoke)
     command.modes = [(choice, ENTRIES[mode][1]) for mode, choice in modes(entry)]
     return command
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
-        typer.echo(version())
-        raise typer.Exit
-
-
-def _root(
-    version: bool = typer.Option(
-        False, "--version", "-V", help="Show the version and exit.", is_eager=True, callback=_say_version
-    ),
-) -> None:
-    """Nothing of its own: a command does the work."""
+def _say(said: Callable[[], str], context: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(said())
+        raise click.exceptions.Exit

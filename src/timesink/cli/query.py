@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.options import PageOutput, read_traces
+from timesink.cli import completion
+from timesink.cli.options import NO_CACHE, WINDOW, PageOutput, read_traces
 from timesink.cli.output import working
+from timesink.cli.parameters import Argument, Option
 from timesink.errors import unknown
 
 if TYPE_CHECKING:
@@ -17,12 +19,21 @@ _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 
 
 def query(
-    path: Path | None = None,
-    sql: str | None = None,
-    rows: int = 1_000,
-    timeout: float = 30.0,
-    window: str | None = None,
-    no_cache: bool = False,
+    path: Annotated[
+        Path | None, Argument("TRACE", "A trace, or a folder; none: show ten questions and their queries.")
+    ] = None,
+    sql: Annotated[
+        str | None,
+        Argument(
+            "SQL",
+            "One SELECT, or the name of an example; none: list the tables and columns.",
+            complete=completion.examples,
+        ),
+    ] = None,
+    rows: Annotated[int, Option("--rows", "N", "Rows to show at most.", least=1)] = 1_000,
+    timeout: Annotated[float, Option("--timeout", "S", "Longest the query may take, in seconds.", least=0.01)] = 30.0,
+    window: Annotated[str | None, WINDOW] = None,
+    no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     writing: PageOutput,
 ) -> int:

@@ -6,10 +6,11 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.options import PageOutput, of_run, read_traces
+from timesink.cli.options import EXIT_ZERO, NO_CACHE, PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
+from timesink.cli.parameters import Argument, Option
 from timesink.errors import TimesinkError
 from timesink.records import Record, State
 from timesink.render import Format
@@ -23,10 +24,23 @@ if TYPE_CHECKING:
 
 
 def ranks(
-    places: list[str],
-    engine: str = "threads",
-    top: int = 16,
-    no_cache: bool = False,
+    places: Annotated[
+        list[str],
+        Argument(
+            "PLACE", "Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them."
+        ),
+    ],
+    engine: Annotated[
+        str,
+        Option(
+            "--engine",
+            "NAME",
+            "Where files are read: threads, serial, processes, dask, or a Dask scheduler: tcp://, tls:// or its file.",
+            complete=("threads", "serial", "processes", "dask"),
+        ),
+    ] = "threads",
+    top: Annotated[int, Option("--top", "N", "Rows of the tables that name ranks.", least=1)] = 16,
+    no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -85,8 +99,15 @@ class _Progress(State):
 class LogReading(Record, kw_only=True):
     """How logs are read."""
 
-    columns: str = ""
-    no_cache: bool = False
+    columns: Annotated[
+        str,
+        Option(
+            "--columns",
+            "PARTS",
+            "Columns of each part: encode=t_in..t_out,send=t_out..t_sent. Parts send, recv, transfer move data.",
+        ),
+    ] = ""
+    no_cache: Annotated[bool, NO_CACHE] = False
 
     def stages(self, paths: list[Path]) -> Staged:
         """The stages of logs, or of the traces of all ranks."""
@@ -102,9 +123,15 @@ class LogReading(Record, kw_only=True):
 class PipelineLimits(Record, kw_only=True):
     """What fails, and what a difference is judged by."""
 
-    min_overlap: float = 0.30
-    max_period_ms: float | None = None
-    calibration: Path | None = None
+    min_overlap: Annotated[
+        float, Option("--min-overlap", "SCORE", "Fail below this OverlapScore.", least=0.0, most=1.0)
+    ] = 0.30
+    max_period_ms: Annotated[
+        float | None, Option("--max-period-ms", "MS", "Fail above this median period.", least=0.0)
+    ] = None
+    calibration: Annotated[
+        Path | None, Option("--calibration", "FILE", "Judge by the deviation that `calibrate` found.")
+    ] = None
 
     def gate(self) -> PipelineGate:
         """The limits as a gate."""
@@ -116,9 +143,19 @@ class PipelineLimits(Record, kw_only=True):
 
 
 def pipeline(
-    logs: list[Path],
-    against: list[Path] | None = None,
-    exit_zero: bool = False,
+    logs: Annotated[
+        list[Path],
+        Argument(
+            "LOG",
+            "Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of part A, tB0, tB1 of part B, ...; "
+            "or the traces of all ranks.",
+        ),
+    ],
+    against: Annotated[
+        list[Path] | None,
+        Option("--against", "LOG", "Logs of the run after a change, one for each rank: say what it bought."),
+    ] = None,
+    exit_zero: Annotated[bool, EXIT_ZERO] = False,
     *,
     reading: LogReading,
     limits: PipelineLimits,

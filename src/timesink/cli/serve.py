@@ -15,13 +15,14 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from timesink.cli.options import PricedReading
+from timesink.cli.options import NO_BROWSER, PATHS, PricedReading
 from timesink.cli.output import working
+from timesink.cli.parameters import Option
 from timesink.errors import TimesinkError, UsageError
 from timesink.model.trace import Trace
 from timesink.records import Record
@@ -235,7 +236,13 @@ def _number(text: str) -> int:
     return max(-_LARGEST, min(int(text), _LARGEST))
 
 
-def serve(paths: list[Path], port: int = 0, no_browser: bool = False, *, reading: PricedReading) -> int:
+def serve(
+    paths: Annotated[list[Path], PATHS],
+    port: Annotated[int, Option("--port", "PORT", "The port on 127.0.0.1; 0 for any.", least=0, most=65535)] = 0,
+    no_browser: Annotated[bool, NO_BROWSER] = False,
+    *,
+    reading: PricedReading,
+) -> int:
     """Show a report whose timeline holds every event.
 
     For traces too large for one file. The page asks this machine for what it shows: the timeline at once, and the

@@ -1,18 +1,19 @@
 """`timesink show`: what was recorded, as tables and without judgement, one view at a time.
 
-A view is a function from a trace to a page; `view` makes the command of it. `timesink plan`: what to change in which
+`timesink plan`: what to change in which
 order, and what a change of yours would win, before it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.options import PageOutput, PricedReading, Reading
+from timesink.cli import completion
+from timesink.cli.options import PATHS, SEQUENCE, TOP, PageOutput, PricedReading, Reading
 from timesink.cli.output import working
+from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 from timesink.records import Record
 from timesink.render import Format
@@ -24,47 +25,52 @@ if TYPE_CHECKING:
     from timesink.views import Page
 
 
-def view(doing: str, *, times: str = "", gpu: str = "") -> Callable[[Callable[..., Page]], Callable[..., int]]:
-    """Makes a command of a view: it opens the traces, asks the view for its page, and writes the page.
+def _show(
+    paths: list[Path],
+    page: Callable[[Trace], Page],
+    doing: str,
+    writing: PageOutput,
+    reading: Reading,
+    *,
+    times: str = "",
+    gpu: str = "",
+) -> int:
+    """Read the traces, make the page of a view, and write it; the exit code.
 
     `doing` is shown meanwhile. Where the view needs a timeline, `times` is what a file without one is refused as
     lacking; where it needs work of a GPU, `gpu` is.
     """
+    from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
 
-    def made(page: Callable[..., Page]) -> Callable[..., int]:
-        def command(paths: list[Path], *, writing: PageOutput, reading: Reading, **chosen: Any) -> int:
-            from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
-
-            target = writing.sink(paths)
-            trace = reading.trace(paths)
-            with working(doing):
-                if times:
-                    check_timeline(trace, times)
-                if gpu:
-                    check_device_work(trace, gpu)
-                shown = page(trace, **chosen)
-            target.show(shown)
-            return 0
-
-        first, *_, writing, reading, _ = signature(command).parameters.values()
-        own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(page).parameters.values()][1:]
-        kinds = {**get_type_hints(page, None, {"Trace": Any, "Page": Any}), **get_type_hints(command)}
-        command.__signature__ = Signature([first, *own, writing, reading])  # type: ignore[attr-defined]
-        command.__annotations__ = kinds
-        command.__name__, command.__doc__ = page.__name__, page.__doc__
-        return command
-
-    return made
+    target = writing.sink(paths)
+    trace = reading.trace(paths)
+    with working(doing):
+        if times:
+            check_timeline(trace, times)
+        if gpu:
+            check_device_work(trace, gpu)
+        shown = page(trace)
+    target.show(shown)
+    return 0
 
 
-@view("measuring", times="times")
 def steps(
-    trace: Trace,
-    top: int = 10,
-    tree: bool = False,
-    by_thread: bool = False,
-    kernels_of: str | None = None,
-) -> Page:
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, TOP] = 10,
+    tree: Annotated[bool, Option("--tree", "", "Ranges by path: each under those around it.")] = False,
+    by_thread: Annotated[bool, Option("--by-thread", "", "Ranges or calls per thread.")] = False,
+    kernels_of: Annotated[
+        str | None,
+        Option(
+            "--kernels-of",
+            "PATTERN",
+            "The kernels that operators launched whose names match, such as aten::linear; '.' for all.",
+        ),
+    ] = None,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show budget, steps, kernels, copies, waits and launches.
 
     And ranges, with the GPU work launched in them, and calls into CUDA and the operating system. Figures only:
@@ -73,46 +79,81 @@ def steps(
     from timesink.model.names import pattern_fault
     from timesink.views.summary import calls_page, operator_kernels_page, ranges_page, summary_page
 
-    if kernels_of is not None:
-        if fault := pattern_fault(kernels_of):
-            raise UsageError(f"--kernels-of: {kernels_of!r} is not a regular expression: {fault}")
-        return operator_kernels_page(trace, top, kernels_of)
-    if tree:
-        return ranges_page(trace, top, tree=tree, by_thread=by_thread)
-    if by_thread:
-        return calls_page(trace, top, by_thread=by_thread)
-    return summary_page(trace, top)
+    if kernels_of is not None and (fault := pattern_fault(kernels_of)):
+        raise UsageError(f"--kernels-of: {kernels_of!r} is not a regular expression: {fault}")
+
+    def page(trace: Trace) -> Page:
+        if kernels_of is not None:
+            return operator_kernels_page(trace, top, kernels_of)
+        if tree:
+            return ranges_page(trace, top, tree=tree, by_thread=by_thread)
+        return calls_page(trace, top, by_thread=by_thread) if by_thread else summary_page(trace, top)
+
+    return _show(paths, page, "measuring", writing, reading, times="times")
 
 
-@view("measuring", times="times")
-def ranges(trace: Trace, top: int = 10, tree: bool = False, by_thread: bool = False) -> Page:
+def ranges(
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, TOP] = 10,
+    tree: Annotated[bool, Option("--tree", "", "Ranges by path: each under those around it.")] = False,
+    by_thread: Annotated[bool, Option("--by-thread", "", "Ranges or calls per thread.")] = False,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show the ranges of the program, with the GPU work launched in them."""
     from timesink.views.summary import ranges_page
 
-    return ranges_page(trace, top, tree=tree, by_thread=by_thread)
+    return _show(
+        paths,
+        lambda trace: ranges_page(trace, top, tree=tree, by_thread=by_thread),
+        "measuring",
+        writing,
+        reading,
+        times="times",
+    )
 
 
-@view("measuring", times="times")
-def calls(trace: Trace, top: int = 10, by_thread: bool = False) -> Page:
+def calls(
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, TOP] = 10,
+    by_thread: Annotated[bool, Option("--by-thread", "", "Ranges or calls per thread.")] = False,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show calls into CUDA and the operating system."""
     from timesink.views.summary import calls_page
 
-    return calls_page(trace, top, by_thread=by_thread)
+    return _show(
+        paths, lambda trace: calls_page(trace, top, by_thread=by_thread), "measuring", writing, reading, times="times"
+    )
 
 
-@view("blaming idle time", gpu="idle time")
-def idle(trace: Trace, top: int = 15) -> Page:
+def idle(
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, Option("--top", "N", "Rows of the table of places.", least=1)] = 15,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show what each GPU waited for while it was idle.
 
     Every gap is blamed whole and once; what nothing explains is called unexplained.
     """
     from timesink.views.summary import idle_page
 
-    return idle_page(trace, top)
+    return _show(paths, lambda trace: idle_page(trace, top), "blaming idle time", writing, reading, gpu="idle time")
 
 
-@view("following stacks", gpu="time by line")
-def lines(trace: Trace, top: int = 15, source: Path = Path()) -> Page:
+def lines(
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, TOP] = 15,
+    source: Annotated[Path, Option("--code", "DIR", "Where the program's files lie.")] = Path(),
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show GPU time, idle time and host time by line of the program.
 
     A kernel belongs to the innermost line outside of libraries that launched it, a kernel of the backward pass to the
@@ -120,11 +161,18 @@ def lines(trace: Trace, top: int = 15, source: Path = Path()) -> Page:
     """
     from timesink.views.lines import lines_page
 
-    return lines_page(trace, top, source)
+    return _show(
+        paths, lambda trace: lines_page(trace, top, source), "following stacks", writing, reading, gpu="time by line"
+    )
 
 
-@view("summing up compilation")
-def compilation(trace: Trace, top: int = 20) -> Page:
+def compilation(
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int, TOP] = 20,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show graph breaks, recompilations and compile times.
 
     With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both
@@ -132,31 +180,44 @@ def compilation(trace: Trace, top: int = 20) -> Page:
     """
     from timesink.views.summary import compile_page
 
-    return compile_page(trace, top)
+    return _show(paths, lambda trace: compile_page(trace, top), "summing up compilation", writing, reading)
 
 
-@view("checking", gpu="timeline to check")
-def checks(trace: Trace) -> Page:
+def checks(
+    paths: Annotated[list[Path], PATHS],
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """Show the five checks of a timeline: gaps, serialization, small kernels, copies, collectives.
 
     Each is found, clear or undecided, with its figure, and what to do or to capture next.
     """
     from timesink.views.statement import checks_page
 
-    return checks_page(trace)
+    return _show(paths, checks_page, "checking", writing, reading, gpu="timeline to check")
 
 
-@view("listing tables")
-def tables(trace: Trace) -> Page:
+def tables(
+    paths: Annotated[list[Path], PATHS],
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
     """List what a trace holds and what was lost on the way."""
     from timesink.views.summary import tables_page
 
-    return tables_page(trace)
+    return _show(paths, tables_page, "listing tables", writing, reading)
 
 
 def statement(
-    paths: list[Path],
-    before: list[Path] | None = None,
+    paths: Annotated[list[Path], PATHS],
+    before: Annotated[
+        list[Path] | None,
+        Option(
+            "--against", "TRACE", "The same program before a change: say what became of the step and of graph breaks."
+        ),
+    ] = None,
     *,
     writing: PageOutput,
     reading: Reading,
@@ -191,10 +252,25 @@ def _stated(paths: list[Path], before: list[Path] | None, reading: Reading) -> P
 class PlannedModel(Record, kw_only=True):
     """A model that is not running."""
 
-    model: Path | None = None
-    gpu: str | None = None
-    batch: int = 1
-    sequence: int = 2048
+    model: Annotated[
+        Path | None,
+        Option(
+            "--model-config",
+            "FILE",
+            "Instead of a trace: a Hugging Face config.json, or a configuration of `memory plan`.",
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None,
+        Option(
+            "--gpu",
+            "NAME",
+            "The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
+            complete=completion.gpus,
+        ),
+    ] = None
+    batch: Annotated[int, Option("--batch", "N", "Sequences at once.", least=1)] = 1
+    sequence: Annotated[int, SEQUENCE] = 2048
 
     def page(self) -> Page:
         """Its operators."""
@@ -208,8 +284,8 @@ class PlannedModel(Record, kw_only=True):
 
 
 def ops(
-    paths: list[Path] | None = None,
-    top: int = 30,
+    paths: Annotated[list[Path] | None, PATHS] = None,
+    top: Annotated[int, TOP] = 30,
     *,
     planned: PlannedModel,
     reading: Reading,
@@ -256,9 +332,25 @@ def _gpu(name: str) -> GpuPeaks:
 
 
 def plan(
-    paths: list[Path] | None = None,
-    changes: list[str] | None = None,
-    measure: bool = False,
+    paths: Annotated[list[Path] | None, PATHS] = None,
+    changes: Annotated[
+        list[str] | None,
+        Option(
+            "--change",
+            "CHANGE",
+            "What to change, such as 'scale kernel:.*gemm.* 0.5'; may be repeated [without PATH: what can be "
+            "changed is listed].",
+        ),
+    ] = None,
+    measure: Annotated[
+        bool,
+        Option(
+            "--measure",
+            "",
+            "Run the kernels that changes alter, as recorded and changed, on this machine's GPU (a minute; "
+            "again: nothing).",
+        ),
+    ] = False,
     *,
     writing: PageOutput,
     reading: PricedReading,

@@ -6,11 +6,13 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from timesink.cli import completion
 from timesink.cli.capture import translated
-from timesink.cli.options import PageOutput
+from timesink.cli.options import PROGRAM, QUIET, PageOutput
 from timesink.cli.output import tell
+from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,12 +22,27 @@ NOTHING_WINS = 1
 
 
 def try_changes(
-    program: list[str] | None = None,
-    only: list[str] | None = None,
-    budget: str = "3m",
-    check: str = "",
-    ledger: Path | None = None,
-    quiet: bool = False,
+    program: Annotated[list[str] | None, PROGRAM] = None,
+    only: Annotated[
+        list[str] | None,
+        Option(
+            "--only",
+            "NAMES",
+            "Try these changes only, with commas between; may be repeated.",
+            complete=completion.switches,
+        ),
+    ] = None,
+    budget: Annotated[str, Option("--budget", "TIME", "Time for everything: seconds, or minutes as 3m.")] = "3m",
+    check: Annotated[
+        str,
+        Option(
+            "--check", "MODULE:FUNCTION", "Makes a number of what the model returns, where the program has no loss."
+        ),
+    ] = "",
+    ledger: Annotated[
+        Path | None, Option("--enter", "FILE", "Enter what is kept into this ledger, with what it won.")
+    ] = None,
+    quiet: Annotated[bool, QUIET] = False,
     *,
     writing: PageOutput,
 ) -> int:
@@ -97,12 +114,23 @@ def _enter(path: Path, answer: TrialAnswer) -> int:
 
 
 def fix(
-    program: list[str] | None = None,
-    only: list[str] | None = None,
-    budget: str = "10m",
-    copy: Path | None = None,
-    apply: bool = False,
-    quiet: bool = False,
+    program: Annotated[list[str] | None, PROGRAM] = None,
+    only: Annotated[
+        list[str] | None,
+        Option(
+            "--only",
+            "NAMES",
+            "Make these edits only, with commas between; may be repeated.",
+            complete=completion.edits,
+        ),
+    ] = None,
+    budget: Annotated[str, Option("--budget", "TIME", "Time for everything: seconds, or minutes as 10m.")] = "10m",
+    copy: Annotated[
+        Path | None,
+        Option("--copy", "DIR", "Work in a copy of this folder there [default: a work tree, where git has one]."),
+    ] = None,
+    apply: Annotated[bool, Option("--apply", "", "Write what is kept into the program's own files too.")] = False,
+    quiet: Annotated[bool, QUIET] = False,
     *,
     writing: PageOutput,
 ) -> int:

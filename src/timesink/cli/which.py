@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from timesink.cli.options import PageOutput, of_run, read_traces
+from timesink.cli.parameters import Argument, Option
 from timesink.records import Record, as_plain
 from timesink.untrusted.plain_json import document
 
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 class KnownFigures(Record, kw_only=True):
     """What is known of the program before a capture; the fields are the gauges of `timesink.capture.choice`."""
 
-    gpu_busy: float | None = None
-    short_kernels: float | None = None
-    one_kernel: float | None = None
-    ranks: int | None = None
-    step_ms: float | None = None
+    gpu_busy: Annotated[
+        float | None, Option("--gpu-utilization", "PERCENT", "As nvidia-smi shows it.", least=0, most=100)
+    ] = None
+    short_kernels: Annotated[
+        float | None, Option("--short-kernels", "PERCENT", "Kernels that take less than 10 us.", least=0, most=100)
+    ] = None
+    one_kernel: Annotated[
+        float | None, Option("--one-kernel", "PERCENT", "Of the step, what one kernel takes.", least=0, most=100)
+    ] = None
+    ranks: Annotated[int | None, Option("--ranks", "N", "Ranks of the job.", least=1)] = None
+    step_ms: Annotated[float | None, Option("--step-ms", "MS", "What a step takes.", least=0)] = None
 
     @property
     def gauges(self) -> dict[str, float]:
@@ -31,10 +38,12 @@ class KnownFigures(Record, kw_only=True):
 
 
 def doctor(
-    symptom: list[str] | None = None,
-    kernel: str | None = None,
-    source: Path | None = None,
-    program: str = "python train.py",
+    symptom: Annotated[list[str] | None, Argument("SYMPTOM...", "What is wrong, in your words.")] = None,
+    kernel: Annotated[str | None, Option("--kernel", "NAME", "The kernel that is slow.", rare=True)] = None,
+    source: Annotated[
+        Path | None, Option("--from", "FILE", "A trace, or a diagnosis as JSON: what did it leave undecided?")
+    ] = None,
+    program: Annotated[str, Option("--program", "CMD", "Your program.")] = "python train.py",
     *,
     figures: KnownFigures,
     writing: PageOutput,

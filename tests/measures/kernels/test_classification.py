@@ -145,7 +145,7 @@ def test_a_model_needs_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "gpt.json"
     path.write_text(json.dumps({"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376,
                                 "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 32000}))  # fmt: skip
-    command = ["classify", "--model-config", str(path), "--gpu", "H200", "--batch", "4", "--seq", "512"]
+    command = ["show", "ops", "--model-config", str(path), "--gpu", "H200", "--batch", "4", "--seq", "512"]
     assert run([*command, "--format", "json"]) == 0
     page = json.loads(capsys.readouterr().out)
     assert {"forward", "backward", "decode", "phases"} <= set(page)

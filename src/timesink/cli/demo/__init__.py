@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli.options import PageOutput
 from timesink.cli.output import working
+from timesink.cli.parameters import Option
 from timesink.model.presentable import Origin
 from timesink.render import Format
 
@@ -25,7 +26,13 @@ Without a GPU: docs/tutorial/first-step.md goes on with these two captures.
 """
 
 
-def demo(*, writing: PageOutput) -> int:
+class DemoOutput(PageOutput, kw_only=True):
+    """Where the demonstration goes and what it is written as."""
+
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", writes=("Diagnosis", "Page"))] = None
+
+
+def demo(*, writing: DemoOutput) -> int:
     """Diagnose a bundled training run, before and after its fix.
 
     The files are captures of our own, made on an NVIDIA H200.

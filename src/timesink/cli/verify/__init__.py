@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from timesink.cli.options import PageOutput, facts_of, read_traces
+from timesink.cli.options import EXIT_ZERO, FACT, PROGRAM, QUIET, THRESHOLD, PageOutput, facts_of, read_traces
 from timesink.cli.output import Sink, tell
+from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 from timesink.records import Record
 from timesink.render import Format
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
 class Sides(Record, kw_only=True):
     """The programs that are compared: two commands, or one with a variable toggled."""
 
-    program: list[str] | None = None
-    before: str | None = None
-    after: str | None = None
-    toggle: str | None = None
+    program: Annotated[list[str] | None, PROGRAM] = None
+    before: Annotated[str | None, Option("--before", "CMD", "The unchanged program, as one quoted command.")] = None
+    after: Annotated[str | None, Option("--after", "CMD", "The changed program, as one quoted command.")] = None
+    toggle: Annotated[str | None, Option("--toggle", "NAME=A/B", "The change is this variable: A before, B after.")] = (
+        None
+    )
 
     @property
     def are_two(self) -> bool:
@@ -76,11 +79,39 @@ def one_command(program: Sequence[str] | None) -> Command:
 class StepTimeOptions(Record, kw_only=True):
     """Where the times of steps are read; without an option steps are handed over by timesink.step() or found."""
 
-    whole: bool = False
-    most_steps: int | None = None
-    step_pattern: str | None = None
-    receipt_pattern: str | None = None
-    steps_json: str | None = None
+    whole: Annotated[
+        bool, Option("--whole", "", "Compare whole runs, from start to end: for programs without steps.")
+    ] = False
+    most_steps: Annotated[
+        int | None, Option("--steps", "N", "End each run after N steps [default: at its end].", least=2, rare=True)
+    ] = None
+    step_pattern: Annotated[
+        str | None,
+        Option(
+            "--step-pattern",
+            "REGEX",
+            "Read step times from the output; a group (?P<ms>...) (or s, us, ns) holds value and unit.",
+            rare=True,
+        ),
+    ] = None
+    receipt_pattern: Annotated[
+        str | None,
+        Option(
+            "--receipt-pattern",
+            "REGEX",
+            "What each run printed of its result (a loss, a checksum); the last match must agree.",
+            rare=True,
+        ),
+    ] = None
+    steps_json: Annotated[
+        str | None,
+        Option(
+            "--steps-json",
+            "FILE[:KEY]",
+            "Read step times from a JSON file that every run writes; a key ending in _ms, _us, _ns says the unit.",
+            rare=True,
+        ),
+    ] = None
 
     def source(self) -> StepSource:
         """The source of step times that the options describe."""
@@ -114,11 +145,25 @@ class StepTimeOptions(Record, kw_only=True):
 class Looks(Record, kw_only=True):
     """When the pairs of runs are looked at, what of them, and which change matters."""
 
-    threshold: str = "2%"
-    statistic: Literal["mean", "median"] = "mean"
-    at_least: str | None = None
-    pairs: str = "6,12,18"
-    receipt_tolerance: str = "0"
+    threshold: Annotated[str, THRESHOLD] = "2%"
+    statistic: Annotated[
+        Literal["mean", "median"],
+        Option(
+            "--statistic", "", "What decides of each run's steps; the median is blind to rare slow ones.", rare=True
+        ),
+    ] = "mean"
+    at_least: Annotated[
+        str | None,
+        Option(
+            "--at-least",
+            "RATIO",
+            "Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
+        ),
+    ] = None
+    pairs: Annotated[str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look.", rare=True)] = "6,12,18"
+    receipt_tolerance: Annotated[
+        str, Option("--receipt-tolerance", "SHARE", "Receipts that are numbers may differ by this.", rare=True)
+    ] = "0"
 
     def plan(self) -> ExperimentPlan:
         """The plan that the options describe."""
@@ -162,8 +207,11 @@ def share(text: str) -> float:
 class WorkFacts(Record, kw_only=True):
     """What the program does, so far as its command line does not say it."""
 
-    config_file: list[Path] | None = None
-    fact: list[str] | None = None
+    config_file: Annotated[
+        list[Path] | None,
+        Option("--config-file", "FILE", "A file that is part of the work; may be repeated.", rare=True),
+    ] = None
+    fact: Annotated[list[str] | None, FACT] = None
 
     def workload(self, command: Command, more: Mapping[str, str]) -> str:
         """The key under which runs of the same work are kept; `more` facts of it."""
@@ -175,8 +223,10 @@ class WorkFacts(Record, kw_only=True):
 class RunSession(Record, kw_only=True):
     """How long a run may take, and whether it tells how far it is."""
 
-    timeout: float = LONGEST_RUN_S
-    quiet: bool = False
+    timeout: Annotated[float, Option("--timeout", "S", "Longest a single run may take, in seconds.", rare=True)] = (
+        LONGEST_RUN_S
+    )
+    quiet: Annotated[bool, QUIET] = False
 
     def tell(self, line: str) -> None:
         """A line of progress."""
@@ -200,10 +250,13 @@ def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str,
 class GateOutput(PageOutput, kw_only=True):
     """Where the result of a gate goes, and what the exit code says of it."""
 
-    junit_xml: Path | None = None
-    comment: Path | None = None
-    strict: bool = False
-    exit_zero: bool = False
+    form: Annotated[Format | None, Option("--format -f", "FORMAT", writes=("GateResult",))] = None
+    junit_xml: Annotated[Path | None, Option("--junit-xml", "FILE", "Also as JUnit XML.", rare=True)] = None
+    comment: Annotated[
+        Path | None, Option("--comment", "FILE", "Also as a pull-request comment (Markdown).", rare=True)
+    ] = None
+    strict: Annotated[bool, Option("--strict", "", "Exit with 3 if inconclusive.")] = False
+    exit_zero: Annotated[bool, EXIT_ZERO] = False
 
     def write(
         self, result: GateResult, sink: Sink, *, open_metrics: Path | None = None, code_quality: Path | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.options import Stepping, of_run, read_traces
+from timesink.cli.options import CODE_QUALITY, NO_CACHE, THRESHOLD, Stepping, of_run, read_traces
 from timesink.cli.output import working
+from timesink.cli.parameters import Argument, Option
 from timesink.cli.verify import GateOutput, share
 from timesink.errors import UsageError
 from timesink.records import Record
@@ -22,10 +23,16 @@ SIDE = "A capture, or a folder of the ranks of one job."
 class Judgement(Record, kw_only=True):
     """What a difference is held against: how much runs of an unchanged program differ, and which facts may."""
 
-    calibration: Path | None = None
-    assume_run_sd: str | None = None
-    threshold: str = "2%"
-    allow_env_diff: list[str] | None = None
+    calibration: Annotated[
+        Path | None, Option("--calibration", "FILE", "Run-to-run deviation from timesink gate calibrate.")
+    ] = None
+    assume_run_sd: Annotated[
+        str | None, Option("--assume-run-sd", "SHARE", "Assume this deviation; the verdict can fail no gate.")
+    ] = None
+    threshold: Annotated[str, THRESHOLD] = "2%"
+    allow_env_diff: Annotated[
+        list[str] | None, Option("--allow-env-diff", "FACT", "This fact may differ, such as gpu.", rare=True)
+    ] = None
 
     def deviation(self) -> RunDeviation | None:
         """As the options say, if they do."""
@@ -41,11 +48,19 @@ class Judgement(Record, kw_only=True):
 
 
 def compare(
-    before: Path,
-    after: Path,
-    unprofiled: list[float] | None = None,
-    gitlab_codequality: Path | None = None,
-    no_cache: bool = False,
+    before: Annotated[Path, Argument("BEFORE", "A capture, or a folder of the ranks of one job.")],
+    after: Annotated[Path, Argument("AFTER", "A capture, or a folder of the ranks of one job.")],
+    unprofiled: Annotated[
+        list[float] | None,
+        Option(
+            "--unprofiled-step-ms",
+            "MS",
+            "The step without a profiler, to price CPU work against: of BEFORE, and again of AFTER [default: as "
+            "`timesink capture` timed them].",
+        ),
+    ] = None,
+    gitlab_codequality: Annotated[Path | None, CODE_QUALITY] = None,
+    no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     judged: Judgement,
     stepping: Stepping,

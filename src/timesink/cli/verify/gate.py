@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from timesink import __version__
-from timesink.cli.options import Commands, PageOutput, read_traces
+from timesink.cli.options import CODE_QUALITY, OPEN_METRICS, OUTPUT, PROGRAM, ROOT, SUITE, PageOutput, read_traces
 from timesink.cli.output import Sink, sink
+from timesink.cli.parameters import Argument, Commands, Option
 from timesink.cli.verify import (
     GateOutput,
     Looks,
@@ -33,11 +34,27 @@ if TYPE_CHECKING:
 class GatedCounters(Record, kw_only=True):
     """Counters that are gated besides the step time."""
 
-    metrics: Path | None = None
-    metrics_before: Path | None = None
-    capture: list[Path] | None = None
-    capture_before: list[Path] | None = None
-    share_tolerance: str = "2%"
+    metrics: Annotated[
+        Path | None,
+        Option("--metrics", "FILE", "Counters to gate, as JSON: {name: {value, unit, how, better}}.", rare=True),
+    ] = None
+    metrics_before: Annotated[
+        Path | None, Option("--metrics-before", "FILE", "The same file from the unchanged program.", rare=True)
+    ] = None
+    capture: Annotated[
+        list[Path] | None,
+        Option(
+            "--capture",
+            "TRACE",
+            "A profile of the changed program, or a log of its compiler (repeatable): shares and counts are gated.",
+        ),
+    ] = None
+    capture_before: Annotated[
+        list[Path] | None, Option("--capture-before", "TRACE", "The same of the unchanged program.", rare=True)
+    ] = None
+    share_tolerance: Annotated[
+        str, Option("--share-tolerance", "SHARE", "Shares may differ by this, in points.", rare=True)
+    ] = "2%"
 
     @property
     def are_two(self) -> bool:
@@ -54,17 +71,22 @@ class GatedCounters(Record, kw_only=True):
 class StoredBaseline(Record, kw_only=True):
     """The stored baseline that a program is held against."""
 
-    suite: str = "default"
-    root: Path = Path(".timesink")
-    allow_env_diff: list[str] | None = None
-    canary: float | None = None
+    suite: Annotated[str, SUITE] = "default"
+    root: Annotated[Path, ROOT] = Path(".timesink")
+    allow_env_diff: Annotated[
+        list[str] | None,
+        Option("--allow-env-diff", "FACT", "This hard fact may differ from the baseline's.", rare=True),
+    ] = None
+    canary: Annotated[
+        float | None, Option("--canary", "RATIO", "Time of a frozen reference program today over then.", rare=True)
+    ] = None
 
 
 class GateReports(GateOutput, kw_only=True):
     """Where the result of the gate goes, services for continuous integration included."""
 
-    openmetrics: Path | None = None
-    gitlab_codequality: Path | None = None
+    openmetrics: Annotated[Path | None, OPEN_METRICS] = None
+    gitlab_codequality: Annotated[Path | None, CODE_QUALITY] = None
 
     def report(self, result: GateResult, sink: Sink) -> int:
         """Write every report; return the exit code."""
@@ -72,7 +94,10 @@ class GateReports(GateOutput, kw_only=True):
 
 
 def gate(
-    history: Path | None = None,
+    history: Annotated[
+        Path | None,
+        Option("--history", "FILE", 'Look for a lasting change in these run means (JSON lines with "mean").'),
+    ] = None,
     *,
     sides: Sides,
     measured: GatedCounters,
@@ -132,10 +157,23 @@ def gate(
 
 
 def limits(
-    paths: list[Path] | None = None,
-    baseline: list[Path] | None = None,
-    limit: list[str] | None = None,
-    suite: str = "",
+    paths: Annotated[
+        list[Path] | None,
+        Argument("PATH", "Traces or reports whose numbers are held to each --limit; several are the ranks of one job."),
+    ] = None,
+    baseline: Annotated[
+        list[Path] | None, Option("--baseline", "TRACE", "The trace or report that limits are relative to.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        Option(
+            "--limit",
+            "LIMIT",
+            "Such as 'dram_pct >= 0.95x', 'mean(kernels.mean_ns[name~gemm]) <= 3 us', "
+            "'call_times.time_ratio[name=cudaLaunchKernel] +- 2 points'; repeatable.",
+        ),
+    ] = None,
+    suite: Annotated[str, SUITE] = "",
     *,
     writing: GateReports,
 ) -> int:
@@ -157,30 +195,33 @@ def limits(
     return writing.report(gate_tables(bounds, read_traces(held), old, suite), target)
 
 
-app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")
-
-
 class KeptCounters(Record, kw_only=True):
     """Counters that a baseline keeps besides the step time."""
 
-    metrics: Path | None = None
-    capture: list[Path] | None = None
+    metrics: Annotated[Path | None, Option("--metrics", "FILE", "Counters to keep, as JSON.")] = None
+    capture: Annotated[
+        list[Path] | None,
+        Option(
+            "--capture", "TRACE", "A profile, or a log of the compiler (repeatable), whose shares and counts to keep."
+        ),
+    ] = None
 
 
 class AddedRuns(Record, kw_only=True):
     """How many runs are added, to which baseline."""
 
-    runs: int = 10
-    fresh: bool = False
-    suite: str = "default"
-    root: Path = Path(".timesink")
+    runs: Annotated[int, Option("--runs", "N", "Runs to add.")] = 10
+    fresh: Annotated[
+        bool, Option("--replace", "", "Forget earlier runs: the program changed its speed on purpose.")
+    ] = False
+    suite: Annotated[str, SUITE] = "default"
+    root: Annotated[Path, ROOT] = Path(".timesink")
 
 
-@app.command("update")
 def update(
-    reason: str,
-    program: list[str] | None = None,
-    output: Path | None = None,
+    reason: Annotated[str, Option("--reason", "TEXT", "Why the baseline changes; kept in the file.")],
+    program: Annotated[list[str] | None, PROGRAM] = None,
+    output: Annotated[Path | None, OUTPUT] = None,
     *,
     added: AddedRuns,
     kept_counters: KeptCounters,
@@ -240,9 +281,8 @@ def stored(path: Path, fresh: bool) -> Baseline | None:
         raise
 
 
-@app.command("check")
 def check(
-    paths: list[Path],
+    paths: Annotated[list[Path], Argument("FILE", "pyproject.toml, or baselines and calibrations.")],
     *,
     writing: PageOutput,
 ) -> int:
@@ -257,8 +297,9 @@ def check(
     return 0
 
 
-@app.command("show")
-def show(suite: str = "default", root: Path = Path(".timesink"), *, writing: PageOutput) -> int:
+def show(
+    suite: Annotated[str, SUITE] = "default", root: Annotated[Path, ROOT] = Path(".timesink"), *, writing: PageOutput
+) -> int:
     """List the stored baselines of a suite."""
     from timesink.verify import baseline as baselines
     from timesink.views.verify import baselines_page
@@ -268,3 +309,9 @@ def show(suite: str = "default", root: Path = Path(".timesink"), *, writing: Pag
         baselines_page(folder, [(path, baselines.read(path)) for path in sorted(folder.glob("*.json"))])
     )
     return 0
+
+
+app = Commands(
+    "Keep baselines: run summaries of the trunk, committed beside the code.",
+    {"update": update, "check": check, "show": show},
+)

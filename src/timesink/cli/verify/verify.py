@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from timesink.cli.options import Commands, PageOutput
+from timesink.cli import completion
+from timesink.cli.options import OPEN_METRICS, PROGRAM, ROOT, PageOutput
 from timesink.cli.output import sink
+from timesink.cli.parameters import Argument, Commands, Option
 from timesink.cli.verify import GateOutput, Looks, RunSession, Sides, StepTimeOptions, WorkFacts, one_command
 from timesink.errors import UsageError
 from timesink.records import Record, replace
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 class LedgerEntry(Record, kw_only=True):
     """The entry of the ledger that a verification closes."""
 
-    ledger: int | None = None
-    root: Path = Path(".timesink")
+    ledger: Annotated[int | None, Option("--ledger", "N", "Close this entry of the ledger with the outcome.")] = None
+    root: Annotated[Path, ROOT] = Path(".timesink")
 
     def close(self, verification: Verification) -> None:
         """Close it with the outcome and the gain, where one is named."""
@@ -40,9 +42,27 @@ class LedgerEntry(Record, kw_only=True):
 
 
 def verify(
-    adversarial: Path | None = None,
-    warm_up_pairs: int = 1,
-    openmetrics: Path | None = None,
+    adversarial: Annotated[
+        Path | None,
+        Option(
+            "--adversarial",
+            "FILE",
+            "Believe nothing of both programs, Python files with solve(): FILE draws inputs, checks answers, and "
+            "they are timed from outside.",
+            rare=True,
+        ),
+    ] = None,
+    warm_up_pairs: Annotated[
+        int,
+        Option(
+            "--warm-up-pairs",
+            "N",
+            "Pairs run first and not counted; 0 where caches are already warm.",
+            least=0,
+            rare=True,
+        ),
+    ] = 1,
+    openmetrics: Annotated[Path | None, OPEN_METRICS] = None,
     *,
     entry: LedgerEntry,
     sides: Sides,
@@ -82,9 +102,9 @@ def verify(
 
 
 def calibrate(
-    program: list[str] | None = None,
-    runs: int = 10,
-    root: Path = Path(".timesink"),
+    program: Annotated[list[str] | None, PROGRAM] = None,
+    runs: Annotated[int, Option("--runs", "N", "Runs that count; one more is made first and discarded.")] = 10,
+    root: Annotated[Path, ROOT] = Path(".timesink"),
     *,
     times: StepTimeOptions,
     work: WorkFacts,
@@ -117,11 +137,9 @@ def calibrate(
     return 0
 
 
-app = Commands(help="Keep predictions and what became of them.")
-
-
-@app.callback(invoke_without_command=True)
-def list_entries(context: typer.Context, root: Path = Path(".timesink"), *, writing: PageOutput) -> int | None:
+def list_entries(
+    context: click.Context, root: Annotated[Path, ROOT] = Path(".timesink"), *, writing: PageOutput
+) -> int | None:
     """Keep predictions and what became of them; without a command, list them."""
     if context.invoked_subcommand is not None:
         context.obj = root
@@ -129,8 +147,12 @@ def list_entries(context: typer.Context, root: Path = Path(".timesink"), *, writ
     return _list(root, None, writing)
 
 
-@app.command("show")
-def show(context: typer.Context, number: int | None = None, *, writing: PageOutput) -> int:
+def show(
+    context: click.Context,
+    number: Annotated[int | None, Argument("N", "This entry alone.")] = None,
+    *,
+    writing: PageOutput,
+) -> int:
     """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
     return _list(context.obj, number, writing)
 
@@ -149,9 +171,14 @@ def _list(root: Path, number: int | None, writing: PageOutput) -> int:
     return 0
 
 
-@app.command("add")
 def add(
-    context: typer.Context, hypothesis: str, finding: str = "", predicted: str | None = None, change: str = ""
+    context: click.Context,
+    hypothesis: Annotated[str, Argument("HYPOTHESIS", "What should get faster, and why.")],
+    finding: Annotated[str, Option("--finding", "CODE", "The finding it rests on.", complete=completion.rules)] = "",
+    predicted: Annotated[
+        str | None, Option("--predicted", "LOW,VALUE,HIGH", "Milliseconds per step it should win.")
+    ] = None,
+    change: Annotated[str, Option("--change", "TEXT", "The commit, or what is changed.")] = "",
 ) -> int:
     """Open an entry, before the change is verified."""
     from timesink.diagnosis.registry import find
@@ -167,8 +194,20 @@ def add(
     return 0
 
 
-@app.command("close")
-def close(context: typer.Context, number: int, outcome: Outcome, measured: str | None = None, change: str = "") -> int:
+def close(
+    context: click.Context,
+    number: Annotated[int, Argument("N", "The entry.")],
+    outcome: Annotated[
+        Outcome, Option("--outcome", "OUTCOME", "slower, faster, 'no difference', inconclusive or invalid.")
+    ],
+    measured: Annotated[
+        str | None,
+        Option(
+            "--measured", "BEFORE,AFTER", "Milliseconds of a step before and after it, or LOW,VALUE,HIGH that it won."
+        ),
+    ] = None,
+    change: Annotated[str, Option("--change", "TEXT", "The commit, or what is changed.")] = "",
+) -> int:
     """Close an entry by hand; `timesink verify --ledger N` closes it with what it measured."""
     from timesink.verify import ledger
 
@@ -195,3 +234,6 @@ def _gain(text: str | None) -> Gain | None:
         case before, after:
             return Gain(before - after, before - after, before - after, before)
     raise UsageError(f"{text!r} is not a gain", remedy="write three numbers: low,value,high; or the step before,after")
+
+
+app = Commands("Keep predictions and what became of them.", {"show": show, "add": add, "close": close}, list_entries)

@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import click
 import pytest
 from tests.rules.cases import cases_of
 
@@ -37,8 +38,10 @@ def test_every_recipe_is_a_row_and_is_made_in_some_way() -> None:
 
 
 def test_completion_and_pages_name_the_changes_there_are() -> None:
-    assert [name for name, _ in completion.switches("")] == list(SWITCHES)
-    assert [name for name, _ in completion.edits("tf32,")] == [f"tf32,{name}" for name in EDITS]
+    assert [name for name, _ in completion.switches(click.Context(click.Command("try")), "")] == list(SWITCHES)
+    assert [name for name, _ in completion.edits(click.Context(click.Command("fix")), "tf32,")] == [
+        f"tf32,{name}" for name in EDITS
+    ]
     for page in ("try-changes.md", "fix-a-program.md"):
         text = (SOURCE.parents[1] / "docs" / "how-to" / page).read_text(encoding="utf-8")
         asked = re.findall(r"--only ([a-z_0-9,]+)", text)

@@ -123,6 +123,17 @@ def foretold(findings: Sequence[tuple[str, Gpu, Any]], owed: str, step_ms: float
     return Foretold(*(min(1.0, part / step_ms) for part in (value, low, high)))
 
 
+def told(fault: suite.Fault, findings: Sequence[tuple[str, Any]]) -> list[str]:
+    """The bottleneck that each finding counts as: one of the fault's cause as what is owed, and then its symptom, which
+    is what is left beside it, as no longer that."""
+    names, cause = [str(finding.bottleneck) for _, finding in findings], suite.CAUSES.get(fault.name)
+    if cause not in names:
+        return names
+    return [
+        fault.bottleneck if name == cause else f"rest of {name}" if name == fault.bottleneck else name for name in names
+    ]
+
+
 def gpu_of(finding: Any) -> Gpu:
     """The rank and GPU of a finding: the first where it names none."""
     return finding.where.rank or 0, finding.where.device or 0
@@ -148,10 +159,12 @@ def observed(
     except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
         return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
     profiled_ms = formulas.mean_step_ms(trace)
-    findings = [(str(finding.bottleneck), gpu_of(finding), finding.recoverable) for _, finding in diagnosis.findings]
+    names = told(fault, diagnosis.findings)
+    findings = [(n, gpu_of(one), one.recoverable) for n, (_, one) in zip(names, diagnosis.findings, strict=True)]
+    verdict = str(diagnosis.bottleneck)
     return dataclasses.replace(
         frame,
-        verdict=str(diagnosis.bottleneck),
+        verdict=fault.bottleneck if verdict == suite.CAUSES.get(fault.name) else verdict,
         findings=tuple((name, worth.value / unprofiled_ms if worth else 0.0) for name, _, worth in findings),
         foretold=foretold(findings, fault.bottleneck, unprofiled_ms),
         formulas=formulas.prices(trace, fault.bottleneck),
@@ -193,7 +206,8 @@ def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swep
 
         anew = replace(trace)  # of which nothing is remembered
         diagnosis = timesink.diagnose(anew, unprofiled_step_ms=step_ms if how == "told" else None)
-        priced = [(str(one.bottleneck), gpu_of(one), one.recoverable) for _, one in diagnosis.findings]
+        names = told(fault, diagnosis.findings)
+        priced = [(n, gpu_of(one), one.recoverable) for n, (_, one) in zip(names, diagnosis.findings, strict=True)]
         promised = foretold(priced, fault.bottleneck, step_ms)
         error = None if promised is None else abs(promised.value - gain)
         every = tuple(

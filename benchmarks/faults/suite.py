@@ -180,6 +180,13 @@ def tenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
     return fifth(name, topic, bottleneck, recorded=recorded, part=10)
 
 
+LOOPS = (
+    "loop_over_experts", "experts_sliced_in_turn", "one_picture_at_a_time", "relations_in_turn",
+    "answers_scored_one_by_one", "images_augmented_one_by_one",
+)  # fmt: skip
+CAUSES = dict.fromkeys(LOOPS, "one_at_a_time")
+"""Of faults planted as a loop over samples, relations or experts, the cause of the symptom that they are owed: whoever
+names it names more."""
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
 FAULTS: tuple[Fault, ...] = (
     Fault("item_per_layer", "syncs", "host_sync", fix_captured=True),

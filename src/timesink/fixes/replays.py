@@ -26,6 +26,7 @@ from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs,
 from timesink.measures.kernels.precision import four_byte_kernels, with_casts
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import small_grids
+from timesink.measures.repeats.one_pass import OnePass
 from timesink.measures.steps.per_step import in_most_steps
 from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import trains
@@ -60,6 +61,23 @@ def drop_extra_work(work: ExtraWork, waits: bool = False) -> Together:
 def extra_kernels(work: ExtraWork) -> ShortenKernels:
     """The device's part of that."""
     return drop_work(Selection(work.device, {"extra": work.rows}))
+
+
+def batched_kernels(found: OnePass) -> ShortenKernels:
+    """Of the kernels that go, what remains of each elsewhere."""
+    return ShortenKernels(found.work.device, found.work.rows, found.remains)
+
+
+def batch_units(trace: Trace, found: OnePass) -> Together:
+    """The first unit of each row does the work of all in one pass; the others go, with the host's time and waits."""
+    rows = np.concatenate((found.first, found.work.rows))
+    order, gone = np.argsort(rows), np.zeros(found.work.rows.size)
+    longer = (np.full(found.first.size, factor) for factor in found.longer(trace))
+    passed = ShortenKernels(
+        found.work.device, rows[order], tuple(np.concatenate((kept, gone))[order] for kept in longer)
+    )
+    target = Target("windows", windows=found.work.host)
+    return Together((passed, RemoveSyncs(target), ScaleHost(target, 0.0)))
 
 
 def waits_that_may_go(trace: Trace) -> tuple[Target, ...]:

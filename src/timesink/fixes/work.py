@@ -7,6 +7,7 @@ from timesink.fixes import Fix, Offer, Verb
 from timesink.fixes.replays import (
     align_products,
     batch_calls_beside,
+    batch_units,
     drop_extra_work,
     keep_layout,
     keep_layout_beside,
@@ -85,6 +86,17 @@ LIST_OPERATIONS: Final = Fix(
     answers=("parameters_one_by_one",),
     change=merge_loops,
     of_pytorch=True,
+)
+BATCH_UNITS: Final = Fix(
+    Words(
+        "batch_units",
+        "make one batched pass of what runs once for each sample, head or expert",
+        Effort.REWRITE,
+        costs="the memory of all of them at once",
+    ),
+    answers=("one_at_a_time",),
+    memory="unknown",
+    change=batch_units,
 )
 BUILD_ONCE: Final = Fix(
     forwards.BUILD_ONCE,

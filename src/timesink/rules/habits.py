@@ -4,6 +4,7 @@ Most of them find work that a step can do without: a place is that work on one d
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -15,11 +16,13 @@ from timesink.diagnosis.verdicts import (
     NotApplicable,
     Quantity,
     Undecided,
+    Where,
 )
 from timesink.diagnosis.words import of_period
 from timesink.fixes import Fix
-from timesink.fixes.replays import extra_kernels
+from timesink.fixes.replays import batch_units, batched_kernels, extra_kernels
 from timesink.fixes.work import (
+    BATCH_UNITS,
     BUILD_ONCE,
     DROP_DEBUGGING,
     EVALUATE_RARELY,
@@ -33,6 +36,10 @@ from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_c
 from timesink.measures.habits.repeated_passes import recomputed, repeated_forward
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.lines.common import common_line
+from timesink.measures.repeats.kinds import Kind
+from timesink.measures.repeats.one_pass import OnePass, one_passes
+from timesink.measures.repeats.order import HOST
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline import device_timeline
 from timesink.model.schema import SHOWN_ROWS
@@ -91,6 +98,31 @@ def _debugging(trace: Trace) -> Iterator[Row]:
     for work in filled_memory(trace):
         what = f"deterministic algorithms are on: {work.per_step:.0f} kernels fill memory that has only been allocated"
         yield replace(_extra_row(trace, work, DROP_DEBUGGING, what=what), variant="fills")
+
+
+def _one_at_a_time(trace: Trace) -> Iterator[Row]:
+    """Units that one batched pass would do together."""
+    for found in one_passes(trace):
+        unit, device, kernels = found.unit, found.work.device, batched_kernels(found)
+        goes = kernels.saved(trace, Case.EXPECTED) | found.work.idle
+        figures = {
+            "saved_ratio": share_of_step(trace, device, goes),
+            "unit": unit.said,
+            "run": "run" if len(unit.names) > 1 else "runs",
+            "count": unit.per_step,
+            "over": unit.kind.value,
+            "host_ns": float(unit.share[HOST]) * period_ns(trace, device),
+        }
+        row = _extra_row(trace, found.work, BATCH_UNITS, batch_units(trace, found), **figures)
+        variant = "micro_batches" if unit.kind is Kind.MICRO_BATCHES else ""
+        yield replace(row, kernels=kernels, where=partial(_of_loop, trace, found), variant=variant)
+
+
+def _of_loop(trace: Trace, found: OnePass) -> Where:
+    """The operator that leads a unit, and the line that all units have in common."""
+    (rank, device), line = found.work.device, common_line(trace, found.work.rows)
+    file, number = (line.file, line.line) if line else (None, None)
+    return Where(rank=rank, device=device, op=found.unit.leading, file=file, line=number)
 
 
 def _blocking(trace: Trace, limits: Limits) -> Rows:
@@ -159,6 +191,7 @@ RULES: Final = (
     declare("parameters-one-by-one", _rows_of(parameter_loops, LIST_OPERATIONS)),
     declare("constants-rebuilt", _constants),
     declare("forward-repeated", _rows_of(repeated_forward, EVALUATE_RARELY)),
+    declare("one-at-a-time", _one_at_a_time),
     declare("threads-oversubscribed", _crowded),
     declare("device-shared", _shared),
 )

@@ -39,6 +39,7 @@ from timesink.measures.idle.blame import idle_blame, is_effective
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows, waits_for_work
 from timesink.measures.kernels import median_kernel_ns
+from timesink.measures.repeats.units import launched_again
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.timeline.known import known
@@ -282,10 +283,17 @@ def _before_launches(trace: Trace) -> Rows:
             launches=queue.launches_per_step and number(queue.launches_per_step, "launch", "launches"),
             empty_ratio=queue.empty_queue_ratio,
             held=obstacle and obstacle.name,
+            repeated=_repeated(trace, blamed),
         )
         for blamed, queue, interval_ns in starved
     ]
     return [replace(row, variant=obstacle.kind if obstacle else "") for row in rows]
+
+
+def _repeated(trace: Trace, blamed: BlamedTime) -> str | None:
+    """What runs again and again before which most of that time passes."""
+    unit = launched_again(trace, blamed.per_step_ns / period_ns(trace, blamed.device))
+    return unit and f"{unit.said}, {unit.per_step:.0f} times in each step"
 
 
 def _queue_fact(queue: DeviceLaunches) -> Evidence:

@@ -92,8 +92,8 @@ def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
             again, row = found.again(), part["row"].to_numpy()
             count = np.repeat(found.count, (found.count - 1) * found.length)
             rows.append(row[again])
-            whole.append(_remaining(trace, row[again], filled[row[again]], count))
-            shared.append(_remaining(trace, row[again], packed[row[again]], count))
+            whole.append(remaining_share(trace, row[again], filled[row[again]], count))
+            shared.append(remaining_share(trace, row[again], packed[row[again]], count))
     chosen, best = np.concatenate(rows), np.concatenate(shared)
     usual = (np.concatenate(whole) + best) / 2.0
     ordered = np.argsort(chosen)
@@ -106,7 +106,7 @@ def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
     return tuple(parts)
 
 
-def _remaining(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64Array) -> Float64Array:
+def remaining_share(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64Array) -> Float64Array:
     """The share of its time that each kernel adds to that of the first call: what any kernel takes goes, and of the
     rest what the multiprocessors that one grid leaves idle can do besides.
 

@@ -293,7 +293,7 @@ def _before_launches(trace: Trace) -> Rows:
 def _repeated(trace: Trace, blamed: BlamedTime) -> str | None:
     """What runs again and again before which most of that time passes."""
     unit = launched_again(trace, blamed.per_step_ns / period_ns(trace, blamed.device))
-    return unit and f"{unit.said}, {unit.per_step:.0f} times in each step"
+    return None if unit is None else f"{unit.said}, {unit.per_step:.0f} times in each step"
 
 
 def _queue_fact(queue: DeviceLaunches) -> Evidence:

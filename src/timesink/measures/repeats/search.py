@@ -39,7 +39,8 @@ class Run(Record, eq=False):
 
 def repeated_runs(code: Int64Array, rows: Int64Array) -> list[Run]:
     """All runs in an order of symbols, inner loops first. `rows` are their events; no run crosses a negative one."""
-    first, last, found, part = np.arange(code.size), np.arange(code.size) + 1, list[Run](), np.cumsum(rows < 0)
+    first, last = np.arange(code.size), np.arange(code.size) + 1
+    found, part = list[Run](), np.cumsum(rows < 0, dtype=np.int64)
     for _ in range(_LEVELS):
         symbols, kept, after = dict[tuple[int, ...], int](), np.ones(code.size, np.bool_), code.copy()
         for lag, low, high in tandem(code, part):
@@ -50,7 +51,8 @@ def repeated_runs(code: Int64Array, rows: Int64Array) -> list[Run]:
             after[low], last[low] = symbols.setdefault(symbol, int(code.max()) + 1 + len(symbols)), last[high - 1]
         if not symbols:
             break
-        first, last, part = first[kept], last[kept], part[kept]
+        first, last = first[kept], last[kept]
+        part = np.asarray(part[kept], np.int64)
         code = np.unique(after[kept], return_inverse=True)[1].astype(np.int64)
     return [run for run in found if run.starts.size >= LEAST]
 

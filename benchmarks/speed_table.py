@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
@@ -24,6 +23,7 @@ from time import process_time
 from typing import Any
 
 from benchmarks.end_to_end import HTA, TRACELENS, stages
+from benchmarks.faults.pack import unpacked
 from benchmarks.inputs import CACHE, grown, packed, seed
 from benchmarks.peers import interpreter, nsys_ai
 from benchmarks.runs import ENVIRONMENT, ROOT, TIMESINK, Run, run
@@ -114,8 +114,7 @@ def captures(runs: int, count: int) -> Iterator[Figure]:
     met, seen = 0, 0
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         for archive in archives[:count]:
-            with tarfile.open(archive) as held:
-                held.extractall(folder, filter="data")
+            unpacked(archive, Path(folder))
         found = [path for path in Path(folder).rglob("*") if path.suffix in (".json", ".sqlite")]
         largest = sorted(found, key=lambda path: -path.stat().st_size)[:count]
         for file in [*largest, *public]:

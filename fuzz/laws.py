@@ -8,18 +8,18 @@ interpreter with another hash seed and without assertions. What may differ is sa
 from __future__ import annotations
 
 import atexit
-import io
 import json
-import lzma
 import random
 import subprocess
 import sys
-import tarfile
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from benchmarks.faults.pack import unpacked
 
 from fuzz import answers
 from fuzz.seeds import ROOT
@@ -41,10 +41,9 @@ def programs() -> tuple[bytes, ...]:
 def capture(program: str) -> bytes:
     """The smallest trace of a program of the fault suite."""
     archive = ROOT / "benchmarks" / "faults" / "captures" / f"{program}.torch.tar.xz"
-    with tarfile.open(fileobj=io.BytesIO(lzma.decompress(archive.read_bytes()))) as opened:
-        files = [entry for entry in opened if entry.name.endswith(".json")]
-        smallest = min(files, key=lambda entry: (entry.size, entry.name))
-        return opened.extractfile(smallest).read()  # type: ignore[union-attr]
+    with TemporaryDirectory() as folder:
+        unpacked(archive, Path(folder))
+        return min(Path(folder).glob("*.json"), key=lambda path: (path.stat().st_size, path.name)).read_bytes()
 
 
 def _near_zero(trace: Tree) -> Tree:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import lzma
-import tarfile
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
+
+from benchmarks.faults.pack import unpacked
 
 from command_pages import in_workplace, printed, shortened
 from site_pages import DOCS
@@ -95,10 +97,9 @@ def _unpacked(capture: str) -> str:
     if place == "demo":
         data, name = files("timesink.cli").joinpath("demo", member).read_bytes(), member
     elif member:
-        with tarfile.open(ROOT / place) as archive:
-            file = archive.extractfile(member)
-            assert file is not None, member
-            data, name = file.read(), member
+        with TemporaryDirectory() as folder:
+            unpacked(ROOT / place, Path(folder))
+            data, name = (Path(folder) / member).read_bytes(), member
     else:
         data, name = lzma.decompress((ROOT / place).read_bytes()), Path(place).stem
     Path(name).write_bytes(data)

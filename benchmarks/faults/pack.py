@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from benchmarks.faults import suite, trim
 from benchmarks.faults.receipts import equal
@@ -18,8 +19,8 @@ from benchmarks.ladders import columns
 
 PIECE_BYTES = 14_000_000
 KERNEL = b'"cat": "kernel"'
-COLUMNS = "traces.columns.xz"
-"""Of an archive, the traces of torch.profiler, stored by column."""
+TRACES, TABLES = "traces.columns.xz", "tables.columns.xz"
+"""Of an archive, the traces of torch.profiler and the reports of Nsight Systems, stored by column."""
 
 
 def merged(scratch: Path) -> dict[str, dict[str, object]]:
@@ -57,34 +58,54 @@ def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
     target = scratch / "packed" / f"{name}.{tool}.tar.xz"
     if not raw:
         return None
-    files = {path.name: path.read_bytes() for path in raw if path.suffix != ".json"}
-    traces = {}
+    files = {path.name: path for path in raw if path.suffix != ".json"}
     working = [path for path in raw if path.suffix == ".json" and KERNEL in path.read_bytes()]
     for path in raw:
         if path in working or (path.suffix == ".json" and not working):  # a rank may leave its GPU to another
-            small = scratch / "trimmed" / path.name
-            trim.trim_torch(path, small, suite.find(name).recorded)
-            traces[path.stem] = columns.split_trace(json.loads(small.read_bytes()))
-    write(target, files | ({COLUMNS: columns.pack(traces)} if traces else {}))
+            files[path.name] = scratch / "trimmed" / path.name
+            trim.trim_torch(path, files[path.name], suite.find(name).recorded)
+    write(target, files)
     return target
 
 
-def write(target: Path, files: Mapping[str, bytes]) -> None:
+def write(target: Path, files: Mapping[str, Path]) -> None:
+    """An archive of files under these names: traces and tables by column, others as they are."""
+    by_column: dict[str, dict[str, Any]] = {TRACES: {}, TABLES: {}}
+    content = {}
+    for name, path in files.items():
+        if path.suffix == ".sqlite":
+            by_column[TABLES][name.removesuffix(".sqlite")] = columns.split_tables(path)
+        elif path.suffix == ".json" and (parts := traced(path)):
+            by_column[TRACES][name.removesuffix(".json")] = parts
+        else:
+            content[name] = path.read_bytes()
+    content |= {name: columns.pack(parts) for name, parts in by_column.items() if parts}
     with tarfile.open(target, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
-        for name, content in files.items():
+        for name, stored in content.items():
             info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+            info.size = len(stored)
+            archive.addfile(info, io.BytesIO(stored))
+
+
+def traced(path: Path) -> dict[str, Any] | None:
+    """The columns of a trace; None of other JSON, and of a trace whose numbers would change."""
+    document = json.loads(path.read_bytes())
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        return None
+    parts = columns.split_trace(document)
+    return parts if columns.joined_trace(parts) == document else None
 
 
 def unpacked(archive: Path, folder: Path) -> None:
     """The files of an archive as the tools could have written them."""
     with tarfile.open(archive) as opened:
         opened.extractall(folder, filter="data")
-    if (stored := folder / COLUMNS).exists():
-        for name, parts in columns.unpack(stored.read_bytes()).items():
-            columns.write_trace(parts, folder / f"{name}.json")
-        stored.unlink()
+    for stored, suffix, write_one in ((TRACES, "json", columns.write_trace), (TABLES, "sqlite", columns.write_tables)):
+        if (path := folder / stored).exists():
+            for name, parts in columns.unpack(path.read_bytes()).items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_one(parts, folder / f"{name}.{suffix}")
+            path.unlink()
 
 
 def archived(job: tuple[Path, str, str]) -> Path | None:

@@ -18,6 +18,8 @@ PATHS = re.compile(r"(?:/[^/\s\"]+)+?/(?=(?:site-packages|benchmarks|python3\.\d
 ABSOLUTE = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 UNREAD = ("Ev Idx", "Record function id", "cbid")
 """Arguments that no reader uses and that take a tenth of a packed trace."""
+ARROWS = ("s", "t", "f")
+"""Phases of events that only draw, from a call to its kernel, say: no reader keeps them, and they are a quarter."""
 DROPPED_TOP = ("trace_id", "distributedInfo", "host_name", "hostname")
 SAID_OF_A_JOB = ("backend", "rank", "world_size", "pg_count", "pg_config", "nccl_version")
 ONE_HOST = "node"
@@ -98,7 +100,9 @@ def trim_torch(source: Path, target: Path, steps: int) -> None:
     if job.get("world_size", 1) > 1:
         trace |= {"distributedInfo": {name: job[name] for name in SAID_OF_A_JOB if name in job}, "host_name": ONE_HOST}
     trace["traceName"] = target.name
-    trace["traceEvents"] = [scrubbed(event) for event in kept_events(trace["traceEvents"], steps)]
+    trace["traceEvents"] = [
+        scrubbed(event) for event in kept_events(trace["traceEvents"], steps) if event.get("ph") not in ARROWS
+    ]
     for event in trace["traceEvents"]:
         for name in UNREAD:
             event.get("args", {}).pop(name, None)

@@ -84,18 +84,27 @@ def split_trace(trace: dict[str, Any]) -> dict[str, Any]:
 
 def joined_trace(parts: dict[str, Any]) -> dict[str, Any]:
     numbers = {name: iter(values) for name, values in parts["numbers"].items()}
+    templates = [_filled_in(json.loads(text)) for text in parts["text"]["templates"]]
     events = []
     for index in parts["numbers"]["template"]:
-        event = json.loads(parts["text"]["templates"][index])
-        kind = str(event.get("cat"))
-        for name in TIMES:
-            if event.get(name) == HOLE:
-                event[name] = next(numbers[f"{kind} {name}"]) / 1000
-        for name in NUMBERS:
-            if event.get("args", {}).get(name) == HOLE:
-                event["args"][name] = next(numbers[f"{kind} {name}"])
+        hollow, times, arguments = templates[index]  # parsed once, copied for each event
+        event = dict(hollow)
+        for name, column in times:
+            event[name] = next(numbers[column]) / 1000
+        if "args" in event:
+            event["args"] = dict(event["args"])
+            for name, column in arguments:
+                event["args"][name] = next(numbers[column])
         events.append(event)
     return {**parts["text"]["trace"], "traceEvents": events}
+
+
+def _filled_in(hollow: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]], list[tuple[str, str]]]:
+    """A template, and the columns of its times and of its arguments that are numbers."""
+    kind, arguments = str(hollow.get("cat")), hollow.get("args", {})
+    of = [[(name, f"{kind} {name}") for name in names if held.get(name) == HOLE]
+          for names, held in ((TIMES, hollow), (NUMBERS, arguments))]  # fmt: skip
+    return hollow, of[0], of[1]
 
 
 def write_trace(parts: dict[str, Any], path: Path) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.faults import pack
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis
@@ -57,8 +58,7 @@ def captures(folder: Path) -> Iterator[Path]:
 
 def unpacked(archive: Path, into: Path) -> list[Path]:
     """The traces of an archive, by name."""
-    with tarfile.open(archive) as opened:
-        opened.extractall(into, filter="data")
+    pack.unpacked(archive, into)
     return sorted(path for path in into.iterdir() if path.suffix in (".json", ".sqlite"))
 
 

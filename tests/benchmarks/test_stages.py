@@ -1,10 +1,10 @@
 """Real pipelines of two GPUs: logs, traces and what was measured without either agree, and depths are foretold."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
@@ -29,8 +29,7 @@ STEP_MS = {"serial1": 41.16, "1f1b4": 30.73, "1f1b8": 29.61, "1f1b16": 30.54, "g
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stages")
     for name in ("h200_x2.tar.xz", "schedules_h200_x2.tar.xz"):
-        with tarfile.open(RESULTS / name) as packed:
-            packed.extractall(place, filter="data")
+        unpacked(RESULTS / name, place)
     return place
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 
 from timesink.capture.recorded_run import link_times
 from timesink.cli.app import run
@@ -87,14 +88,9 @@ def test_one_link_alone_is_judged_by_what_was_measured(
     tmp_path_factory: pytest.TempPathFactory, usual_us: float, slow: bool
 ) -> None:
     """Between two ranks nothing is usual; a message of 33.6 MB takes 104 us there."""
-    import tarfile
-
     place = tmp_path_factory.mktemp("link")
-    with tarfile.open(RESULTS / "h200_x2.tar.xz") as packed:
-        packed.extractall(
-            place, [at for at in packed if "depth1.rank" in at.name and at.name.endswith("json")], filter="data"
-        )
-    trace = read(sorted(place.glob("*.json")), cache=False)
+    unpacked(RESULTS / "h200_x2.tar.xz", place)
+    trace = read(sorted(place.glob("depth1.rank*.json")), cache=False)
     rule = find("slow-link")
     assert not isinstance(rule.verdict(trace), Found)
     verdict = rule.verdict(trace.with_link_times((LinkTime("send", 2, 33_554_432, usual_us * 1e3),)))

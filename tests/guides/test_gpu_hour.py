@@ -1,10 +1,10 @@
 """What guides ask of a GPU, in captures of one: samples of the CPU, a server, one launch, a set, a replay."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 from tests.guides.answers import sheets
 
 from timesink.cli.app import run
@@ -90,8 +90,7 @@ def test_layers_that_are_split_over_two_ranks_are_not_parameters_in_small_units(
     mode: str, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a profiler: eager 23.2 ms, broken 23.7, compiled 9.03: what launches and breaks cost, and no sharding."""
-    with tarfile.open(CAPTURES / "two.tar.xz") as opened:
-        opened.extractall(tmp_path, filter="data")
+    unpacked(CAPTURES / "two.tar.xz", tmp_path)
     ranks = sorted((tmp_path / f"tp_{mode}").glob("rank*.json"))
     assert len(ranks) == 2
     text = said(capsys, "diagnose", *ranks)

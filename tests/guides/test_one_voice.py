@@ -2,10 +2,10 @@
 
 import json
 import re
-import tarfile
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 from tests.capture.test_facts import captured
 
 from timesink.cli.app import run
@@ -19,8 +19,7 @@ PAIRS = ("depth1", "depth2", "depth4", "few_channels", "long_encode", "long_tran
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Traces and logs of a pipeline of two ranks, recorded on two H200."""
     folder = tmp_path_factory.mktemp("stages")
-    with tarfile.open(STAGES) as archive:
-        archive.extractall(folder, filter="data")
+    unpacked(STAGES, folder)
     return folder
 
 

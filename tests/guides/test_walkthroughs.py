@@ -8,11 +8,11 @@ import re
 import shlex
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 
 from timesink.cli.app import run
 from timesink.cli.demo import __file__ as demo
@@ -32,8 +32,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         GUIDES / "captures/links.tar.xz",
         ROOT / "benchmarks/stages/results/h200_x2.tar.xz",
     ):
-        with tarfile.open(archive) as opened:
-            opened.extractall(folder, filter="data")
+        unpacked(archive, folder)
     shutil.copy(Path(demo).with_name("gpt_before.json.gz"), folder / "trace.json.gz")
     for path in (GUIDES / "programs.py", *(GUIDES / "captures").glob("*.txt")):
         shutil.copy(path, folder)

@@ -4,11 +4,11 @@ import lzma
 import re
 import shlex
 import shutil
-import tarfile
 from functools import cache
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.pack import unpacked
 
 from timesink.cli.app import run
 from timesink.cli.demo import __file__ as demo
@@ -119,8 +119,7 @@ def rows() -> dict[str, set[str]]:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("workflows")
     for archive in ("guides/captures/one.tar.xz", "stages/results/h200_x2.tar.xz"):
-        with tarfile.open(ROOT / "benchmarks" / archive) as opened:
-            opened.extractall(folder, filter="data")
+        unpacked(ROOT / "benchmarks" / archive, folder)
     reports = [f"benchmarks/kernels/reports/{name}.ncu-rep" for name in ("atomics", "coalescing", "tensor")]
     packed = ("benchmarks/lines/captures/two_kernels.sqlite", "benchmarks/lines/captures/small.graph.json",
               "tests/data/compile/captured_gc.0.rank0.json", *reports)  # fmt: skip

@@ -1,12 +1,12 @@
 """What the stages of a pipeline take once their batch is cut in more pieces."""
 
-import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
+from benchmarks.faults.pack import unpacked
 from pytest import MonkeyPatch
 
 from timesink.diagnosis.engine import diagnose
@@ -89,8 +89,7 @@ def test_what_runs_for_all_pieces_but_the_first_adds_up(pieces: int, runs: list[
 
 @pytest.mark.parametrize(("folder", "fix_ms"), [("two", 20.24), ("four", 24.72)])
 def test_what_eight_micro_batches_bought_was_foretold(folder: str, fix_ms: float, tmp_path: Path) -> None:
-    with tarfile.open(CAPTURES / folder / "pipeline.fault.torch.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpacked(CAPTURES / folder / "pipeline.fault.torch.tar.xz", tmp_path)
     _, first = diagnose(read(sorted(tmp_path.glob("*.rank*")))).findings[0]
     assert first.bottleneck is Bottleneck.PIPELINE_BUBBLE and "8 micro-batches" in first.advice
     foretold = float(first.message.split(" micro-batches ")[1].split(" ms")[0])

@@ -3,12 +3,12 @@
 import csv
 import lzma
 import re
-import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from benchmarks.faults import pack
 
 from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
 from timesink.measures.timeline.autograd import waiting_ranges
@@ -50,11 +50,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trace]:
 
 def unpacked(path: Path, target: Path) -> Path:
     if path.name.endswith(".tar.xz"):
-        with tarfile.open(path) as packed:
-            member = packed.extractfile(path.name.replace(".nsys.tar.xz", ".high.fault.sqlite"))
-            assert member is not None
-            target.write_bytes(member.read())
-        return target
+        pack.unpacked(path, target.parent)
+        return target.parent / path.name.replace(".nsys.tar.xz", ".high.fault.sqlite")
     if path.suffix == ".xz":
         target.write_bytes(lzma.decompress(path.read_bytes()))
         return target

@@ -30,7 +30,7 @@ from benchmarks.faults.measure import VARIANTS, WARMUPS, usable
 from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from timesink.capture.agent.recording import program_settings
+from timesink.capture.agent.settings import program_settings
 from timesink.capture.manifest import gpus
 
 LEAD_IN = 2

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timesink.capture.agent.recording import program_settings
+from timesink.capture.agent.settings import program_settings
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import Capture
 from timesink.capture.recorded_run import RecordedRun, facts_of, parse_facts, recorded_run, settings_of

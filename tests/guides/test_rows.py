@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from benchmarks.faults.pack import unpacked
 
-from timesink.capture.agent.recording import program_settings
+from timesink.capture.agent.settings import program_settings
 from timesink.cli.app import run
 from timesink.verify.environment import Command, command_differences, not_one_change
 

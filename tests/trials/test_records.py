@@ -2,15 +2,18 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from timesink.recipes import Drift
-from timesink.trials.agent import Pair, Script, TimedBlock, Trial, interval, is_decided
+from timesink.trials.agent import Script, Trial
+from timesink.trials.course import _promise, _winners
+from timesink.trials.pairs import Pair, TimedBlock, interval, is_decided
 from timesink.trials.records import (
     Confirmed,
     Foretold,
+    Period,
     Receipt,
     TrialAnswer,
     TrialPlan,
@@ -19,7 +22,6 @@ from timesink.trials.records import (
     alike_losses,
     hold_losses,
 )
-from timesink.trials.run import ProgramRuns, _confirm, _promise, _winners
 from timesink.views.trial import conclusion, trial_page
 
 KEPT = ("bf16", "compile")
@@ -93,7 +95,7 @@ def test_outputs_of_runs_are_held_call_by_call() -> None:
 
 
 def test_a_plan_survives_its_text() -> None:
-    plan = TrialPlan("f.json", ("tf32",), ("bf16",), budget_s=7.0)
+    plan = TrialPlan("f.json", ("tf32",), ("compile",), ("bf16",), budget_s=7.0, period=Period(0, "train", 1))
     assert TrialPlan.from_json(plan.to_json()) == plan
 
 
@@ -109,6 +111,8 @@ def test_a_change_wins_by_two_per_cent_and_surely() -> None:
     ("pairs", "decided"),
     [
         ([(9.0, 10.0)] * 3, False),  # too few
+        ([(10.5, 10.0), (10.2, 10.1), (10.3, 10.0)], True),  # never shorter
+        ([(10.5, 10.0), (10.2, 10.1)], False),
         ([(9.0, 10.0)] * 4, True),
         ([(9.0, 10.0), (9.05, 10.05), (9.0, 10.0), (18.0, 10.0), (9.0, 10.0)], False),  # the range holds a loss
         ([(9.0, 10.0), (9.05, 10.05), (9.0, 12.0), (9.0, 10.0), (9.0, 14.0)], True),  # the shortest pieces repeat
@@ -139,35 +143,9 @@ def test_fresh_processes_confirm_what_wins_in_nearly_all_of_them(
     assert Confirmed(base, changed, None).wins(0.02) is wins
 
 
-class Runs:
-    """Processes whose steps take what is given, each in turn."""
-
-    def __init__(self, base_ms: list[float], changed_ms: list[float]) -> None:
-        self.given = {True: iter(changed_ms), False: iter(base_ms)}
-        self.base: list[TrialResult] = []
-        self.fixed()
-
-    def fixed(self, names: tuple[str, ...] = ()) -> TrialResult:
-        result = TrialResult(steps_ms=[next(self.given[bool(names)])], losses=[*BASE])
-        if not names:
-            self.base.append(result)
-        return result
-
-
-@pytest.mark.parametrize(
-    ("base", "changed", "made"),
-    [
-        ([10.0, 10.2], [9.0, 9.1], 2),
-        ([10.0, 9.0, 10.1], [9.0, 8.8, 8.9], 3),  # two of each overlap
-        ([10.0, 10.2, 10.1], [11.0, 9.0, 9.1], 3),
-    ],
-)
-def test_a_third_process_of_each_is_run_where_two_do_not_tell_them_apart(
-    base: list[float], changed: list[float], made: int
-) -> None:
-    proof = _confirm(cast(ProgramRuns, Runs(base, changed)), ("tf32",))
-    assert (proof.base_ms, proof.with_ms) == (tuple(base), tuple(changed))
-    assert len(proof.with_ms) == made and proof.receipt is not None and proof.receipt.holds
+def test_one_process_of_a_kind_leaves_more_open_than_its_pieces_do() -> None:
+    assert Confirmed((10.0,), (9.7,), None).interval == pytest.approx((0.9215, 1.0185))
+    assert Confirmed((10.0, 10.0), (9.0, 9.0), None, error=0.05).interval == pytest.approx((0.836, 0.964), abs=1e-3)
 
 
 def test_of_changes_that_exclude_each_other_the_better_one_is_kept() -> None:
@@ -206,10 +184,12 @@ def test_without_losses_there_is_no_receipt() -> None:
     assert hold_losses([], [], [], "rounding") is None
 
 
-def test_what_wins_most_for_its_cost_is_tried_first() -> None:
+def test_what_wins_most_for_its_cost_and_its_chance_is_tried_first() -> None:
     foretold = {"compile": Foretold(0.3, 0.1, 0.5), "tf32": Foretold(0.2, 0.1, 0.3), "bf16": Foretold(0.0, 0.0, 0.1)}
     order = sorted(("compile", "bf16", "set_to_none", "tf32"), key=lambda name: -_promise(name, foretold))
     assert order == ["tf32", "compile", "set_to_none", "bf16"]
+    beyond = {"compile_graph": Foretold(0.92, 0.9, 0.95), "tf32": Foretold(0.04, 0.0, 0.1)}
+    assert _promise("tf32", beyond) > _promise("compile_graph", beyond)  # no replay knows so much
 
 
 def test_the_page_says_what_to_keep_and_why_the_rest_goes() -> None:
@@ -228,5 +208,18 @@ def test_the_page_says_what_to_keep_and_why_the_rest_goes() -> None:
     assert fresh.rows[0][0] == "bf16 + compile" and fresh.rows[0][3] == pytest.approx(0.6)
     assert [row[0] for row in make.rows] == list(KEPT) and make.rows[0][2] == "train.py:12"
     assert left.rows == (("tf32", "No GPU"), ("foreach", "losses leave those of the base"))
-    assert conclusion(answer) == "bf16 + compile: a step of 10.1 ms takes 4.04 ms (60.0 % less)."
-    assert conclusion(TrialAnswer(TrialResult(), 1.0)).startswith("Nothing that was tried")
+    said = "1 of 1 changes that apply were tried. bf16 + compile: a step of 10.1 ms takes 4.04 ms (60.0 % less, 59.2 %"
+    assert conclusion(answer).startswith(said)
+    assert conclusion(TrialAnswer(TrialResult(), 1.0)).startswith("No change applies")
+
+
+def test_the_page_says_what_was_left_and_what_ended_the_trial() -> None:
+    tried = [
+        Tried("tf32", pairs=4, ratio=0.9, low=0.88, high=0.92, shortest=0.9),
+        Tried("bf16", left="the time was up"),
+    ]
+    answer = TrialAnswer(TrialResult(tried=tried), 9.0, budget_s=60.0, ended="the budget was over")
+    said, ended, more = trial_page(answer, "python train.py").notes
+    assert said.startswith("1 of 2 changes that apply were tried. tf32 won 10.0 % (8.00 % to 12.0 %) in the running")
+    assert "the budget was over" in ended and "bf16" in more and "2m" in more
+    assert answer.left == ("bf16",)

@@ -12,7 +12,8 @@ import pytest
 from tests.capture.conftest import torch_python  # noqa: F401 - a fixture
 from tests.verify.runs_by_hand import pairs, row
 
-from timesink.capture.agent.recording import Agent, StepMark, StepTimer
+from timesink.capture.agent.marks import StepMark
+from timesink.capture.agent.recording import Agent, StepTimer
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.cli.app import run as timesink
 from timesink.errors import UsageError
@@ -96,7 +97,7 @@ def test_the_best_mark_of_steps_counts_and_a_better_one_starts_anew(tmp_path: Pa
 
 def test_a_program_is_ended_after_so_many_steps_but_not_by_what_may_precede_the_training(tmp_path: Path) -> None:
     agent = timer(tmp_path, most=3)
-    agent.has_optimizer = True
+    agent.evidence.has_optimizer = True
     for _ in range(10):
         agent.step_ended(StepMark.LOADER)
         agent.step_ended(StepMark.FORWARD)

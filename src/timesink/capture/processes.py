@@ -44,10 +44,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """`tick` is called about ten times a second; once it returns True, the program has `grace_s` to end by itself."""
+    """`tick` is called about ten times a second; once it returns True, the program has `grace_s` to end by itself. Of
+    one that does not end, or has no time left, each signal is waited for `signal_s` at most."""
 
     tick: Callable[[], bool]
     grace_s: float = 120.0
+    signal_s: float = 60.0
 
 
 class Running(Protocol):
@@ -104,8 +106,9 @@ def run(
     try:
         _wait(process, watch, began_s + timeout_s)
     finally:
-        end_group(process)
-        copier.finish()
+        signal_s = watch.signal_s if watch is not None else max(_GRACE_S.values())
+        end_group(process, signal_s)
+        copier.finish(signal_s)
     return Ended(process.wait(), time.monotonic() - began_s, log)
 
 
@@ -143,11 +146,13 @@ def _wait(process: Running, watch: Watch | None, deadline_s: float) -> None:
         watch.tick()
 
 
-def end_group(process: Running) -> None:
-    """Interrupt, terminate, kill the process group, each if the one before did not do; also what outlives its head."""
-    for kind, grace_s in _GRACE_S.items():
+def end_group(process: Running, most_s: float = 60.0) -> None:
+    """Interrupt, terminate, kill the process group, each if the one before did not do; also what outlives its head. A
+    killed one is always waited for."""
+    for kind, usual_s in _GRACE_S.items():
         if process.poll() is not None:
             break
+        grace_s = usual_s if kind is signal.SIGKILL else min(usual_s, most_s)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, kind)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -167,9 +172,9 @@ class _Copier:
         self._thread = Thread(target=self._copy, daemon=True)
         self._thread.start()
 
-    def finish(self) -> None:
+    def finish(self, most_s: float) -> None:
         """Wait for the end of the pipe, but not for a stray child that holds it open."""
-        self._thread.join(_GRACE_S[signal.SIGKILL])
+        self._thread.join(min(_GRACE_S[signal.SIGKILL], most_s))
 
     def _copy(self) -> None:
         with self._log.open("ab", buffering=0) as file, os.fdopen(self._source, "rb", buffering=0) as source:

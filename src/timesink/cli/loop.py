@@ -329,7 +329,7 @@ def loop(
 
 def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
     """The page of a trial of the program as it is now, which is kept; None where there is no GPU to measure on."""
-    from timesink.trials.run import try_changes
+    from timesink.trials.course import try_changes
     from timesink.views.trial import trial_page
 
     if not gpus():

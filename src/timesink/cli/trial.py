@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from timesink.trials.records import TrialAnswer
 
 NOTHING_WINS = 1
+SIGNALLED = 128  # and the signal's number, as shells say it
 
 
 def try_changes(
@@ -50,9 +51,10 @@ def try_changes(
 
     The program is an unmodified one that uses PyTorch. Each change is switched on and off while it runs and timed in
     turns with the program as it is. What wins is put together and run again in fresh processes, where losses are held
-    against those of the program as it is. Exit code 0: something wins; 1: nothing does.
+    against those of the program as it is. When the budget is over, or at an interrupt, what was measured is shown. Exit
+    code 0: something wins; 1: nothing does; 128 and the signal's number: it was ended.
     """
-    from timesink.trials.run import try_changes as run_trial
+    from timesink.trials.course import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
     from timesink.views.trial import trial_page
 
@@ -64,7 +66,7 @@ def try_changes(
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
     writing.sink(notes).show(trial_page(answer, stored_command(program)))
-    return 0 if answer.kept else NOTHING_WINS
+    return SIGNALLED + answer.signal if answer.signal else 0 if answer.kept else NOTHING_WINS
 
 
 def machine(*, writing: PageOutput) -> int:

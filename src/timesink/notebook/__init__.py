@@ -86,7 +86,7 @@ def try_(
 
     Such as ``timesink.try_(["python", "train.py"], only=["tf32", "fused_optimizer"])``.
     """
-    from timesink.trials.run import try_changes
+    from timesink.trials.course import try_changes
     from timesink.untrusted.masking import stored_command
     from timesink.views.trial import trial_page
 

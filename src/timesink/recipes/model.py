@@ -151,7 +151,8 @@ def _repeated_blocks(modules: list[Any]) -> list[Any]:
     a sequence is one only where what it holds is none."""
     from torch.nn import ModuleList, Sequential
 
-    parts = [part for held in modules if isinstance(held, (ModuleList, Sequential)) for part in held]
+    held = [part for module in modules if isinstance(module, (ModuleList, Sequential)) for part in module]
+    parts = [part for part in held if part is not None]  # libraries leave places of a list empty
     counts = Counter(map(type, parts))
     repeated = [part for part in dict.fromkeys(parts) if counts[type(part)] > 1 and any(True for _ in part.children())]
     own = [part for part in repeated if not isinstance(part, (ModuleList, Sequential))]

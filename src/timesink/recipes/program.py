@@ -40,6 +40,7 @@ class RunningProgram:
         self.optimizers: list[Any] = []
         self.iterators: WeakSet[Any] = WeakSet()
         self.losses: list[Any] = []
+        self.keeps_losses = True
         self.places: dict[str, str] = {}
         """Where the program makes its optimizer and loader and calls its model: `file:line`."""
         self.around: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}
@@ -144,7 +145,7 @@ class RunningProgram:
 
     def _note_loss(self, tensors: Any, *_: Any, **__: Any) -> None:
         loss = tensors[0] if isinstance(tensors, (tuple, list)) else tensors
-        if len(self.losses) < _LOSSES_KEPT and loss.numel() == 1:
+        if self.keeps_losses and len(self.losses) < _LOSSES_KEPT and loss.numel() == 1:
             self.losses.append(loss.detach().clone())
 
     def _note_output(self, result: Any) -> None:
@@ -205,7 +206,8 @@ class RunningProgram:
             if not self._fail(error):
                 raise
             result = original(module, *args, **kwargs)
-        if module is self.root and not self.optimizers and len(self.losses) < _LOSSES_KEPT:
+        shows = module is self.root and not self.optimizers
+        if shows and self.keeps_losses and len(self.losses) < _LOSSES_KEPT:
             self.first_output = self.first_output or self._calls[id(module)]
             self._note_output(result)
         return result

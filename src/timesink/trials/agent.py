@@ -18,45 +18,43 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
-from math import ceil, comb
+from math import ceil
 from pathlib import Path
-from statistics import fmean, median
-from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
-from typing import Any, Final, NamedTuple
+from statistics import fmean
+from time import perf_counter, time  # the program may set them; these are from before
+from typing import Any, Final
 
+from timesink.capture.agent.marks import StepMark
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
-from timesink.capture.agent.recording import Agent, StepMark, count_graphs, rank_and_world
+from timesink.capture.agent.recording import Agent, rank_and_world
+from timesink.capture.agent.settings import count_graphs
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.recipes import Undo
 from timesink.recipes.program import RunningProgram, own_files
 from timesink.recipes.switching import Refusal
 from timesink.recipes.table import EXCLUDED_BY, SWITCHES
-from timesink.trials.records import TrialPlan, TrialResult, Tried
+from timesink.trials.pairs import LEAST_PAIRS, Pair, TimedBlock, is_decided, summarized
+from timesink.trials.periods import Periods
+from timesink.trials.records import Period, TrialPlan, TrialResult, Tried
 
 VARIABLE: Final = "TIMESINK_TRY"
-_LEAST_PAIRS, _MOST_PAIRS = 4, 12
-_HELD: Final = 0.92  # of all trials a range holds the true ratio in at least so many, from five pairs on
-_SHORTEST, _AGREE = 3, 0.01  # so many of the shortest pieces that are the same within this share repeat
 _LEAST_STEPS, _MOST_STEPS = 3, 4000  # of a block
 _PIECE_S: Final = 0.03
 _SETTLE_S: Final = 1.0
 _SETTLE_MS: Final = 3000.0
 _RECORDED: Final = StepSchedule(warm_up=2, active=3)  # steps of the capture that the plan is made of
+_RECORDED_OF_LONG, _LONG_MS = StepSchedule(warm_up=1, active=1), 800.0
+_MOST_TOGETHER: Final = 100
+CUT_SHORT: Final = "the time was up while it was measured"
+TIME_WAS_UP: Final = "the time was up before it was tried"
 _SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting them together
 _FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError)
 
+_PACKAGE: Final = str(Path(__file__).parents[1])
+_UNFORESEEN: Final = (AttributeError, TypeError, KeyError, IndexError)
+_OTHERWISE: Final = "the program is built otherwise than this change knows"
+
 Script = Generator[None, None, Any]
-
-
-class TimedBlock(NamedTuple):
-    """Milliseconds a step: the mean of a block, and its shortest piece."""
-
-    mean: float
-    shortest: float
-
-
-Pair = tuple[TimedBlock, TimedBlock]
-"""With the changes, and without."""
 
 
 class Trial(Agent):
@@ -74,6 +72,7 @@ class Trial(Agent):
         self._broken = ""
         self._deadline = 0.0
         self._shared = 0
+        self._periods, self._observes = Periods(), False
 
     def _mark(self, source: StepMark) -> None:
         """As of an agent, but a better mark of steps begins the script anew only while nothing has been tried."""
@@ -81,8 +80,12 @@ class Trial(Agent):
             self.source, self._script = source, self.script()
             atexit.register(self._write)
         if source is self.source and self._script is not None:
-            if source in (StepMark.LOADER, StepMark.FORWARD) and self.has_optimizer and not self.program.optimizers:
+            if source <= StepMark.FORWARD and self.has_optimizer and not self.program.optimizers:
                 return  # before the training
+            if self._observes:
+                self._periods.note()
+            elif not self._periods.ends():
+                return
             for begin_step in filter(None, (SWITCHES[name].each_step for name in self._on)):
                 begin_step()
             try:
@@ -145,8 +148,9 @@ class Trial(Agent):
 
     def script(self) -> Script:
         """The whole trial, step by step."""
-        if self.source in (StepMark.LOADER, StepMark.FORWARD):
+        if self.source is not None and self.source <= StepMark.FORWARD:
             yield from self._see_model()
+        yield from self._find_period()
         for name in self.trial.fixed:
             if not SWITCHES[name].loader and name not in self._on:  # those are on from the first batch
                 self._turn_on(name)
@@ -154,23 +158,61 @@ class Trial(Agent):
         for _ in range(self.trial.settle + steps):
             yield
         self._describe()
+        began = perf_counter()
+        self._deadline = began + min(self.trial.budget_s, self.trial.ends_at - time())
         if not self.trial.names:
             yield from self._time_steps()
             if self.trial.capture:
                 yield from self._record()
+            yield from self._wait_for_order()
+        if not self.trial.names:
             self._say("done")
             return
-        self._deadline = perf_counter() + self.trial.budget_s
+        began = perf_counter()
         step_ms = (yield from self._time_block(0.0)).mean
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
-        for name in [name for name in self.trial.names if self._applies(name)]:
-            if self._is_late(self._deadline - (1 - _SINGLES) * self.trial.budget_s):
-                self.result.tried.append(Tried(name, refused="the time was up before it was tried"))
+        applied = [name for name in self.trial.names if self._applies(name)]
+        fixed, until = self.trial.fixed, began + _SINGLES * (self._deadline - began)
+        for name in applied:
+            if self._is_late(until if len(self.trial.names) > 1 else self._deadline):
+                self.result.tried.append(Tried(name, left=TIME_WAS_UP))
             else:
-                self.result.tried.append((yield from self._try((name,))))
+                self.result.tried.append((yield from self._try((name,), fixed)))
         yield from self._join()
+        self.result.applied = tuple(name for name in self.trial.asked if self._applies(name))
+        self._switch_off(list(self._on))
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         self._say("done")
+
+    def _wait_for_order(self) -> Script:
+        """What to try, once the other process has read what was recorded; the program's own losses are kept apart."""
+        order = Path(self.trial.order)
+        if not self.trial.order:
+            return
+        self.program.keeps_losses = False
+        self._say("recorded")
+        until = perf_counter() + self.trial.ends_at - time()
+        while not all(self._share(order.exists())) and not self._is_late(until):
+            yield
+        if order.exists():
+            given = json.loads(order.read_text(encoding="utf-8"))
+            self.trial = replace(self.trial, names=tuple(given["names"]), asked=tuple(given["asked"]))
+            self._deadline = perf_counter() + min(given["budget_s"], self.trial.ends_at - time())
+
+    def _find_period(self) -> Script:
+        """What of the marks makes a step; the program's own word for it is one."""
+        if self.trial.period is not None:
+            self._periods.set(self.trial.period, sys._getframe())
+        elif self.source not in (StepMark.LOOP, StepMark.PROFILER, StepMark.EXPLICIT):
+            self._observes = True
+            self._periods.observe(sys._getframe())
+            while not all(self._share(self._periods.is_seen)):
+                yield
+            self._observes = False
+            self._periods.find()
+            if (first := self._share(asdict(self._periods.period))[0]) != asdict(self._periods.period):
+                self._periods.set(Period(**first), sys._getframe())
+        self.result.period = self._periods.period
 
     def _see_model(self) -> Script:
         """Where no optimizer tells steps apart, what a program calls may be a small part of what it repeats."""
@@ -189,37 +231,42 @@ class Trial(Agent):
         self._say("trying")
 
     def _time_steps(self) -> Script:
-        """Steps for a run that is compared as a whole: `together` of them between two waits, told as their mean. At
-        least `steps` of them and for `timed_s`, unless that takes all the time there is."""
-        weights = self.program.weights() if self.trial.together > 1 else []
+        """Steps for a run that is compared as a whole, in pieces as those of a trial: as many between two waits as last
+        for `_PIECE_S`, told as their mean. At least `steps` of them and for `timed_s`, unless that takes all the time
+        there is."""
+        weights = self.program.weights() if self.trial.moved_at else []
         _reset_memory()
-        began, made, together = perf_counter(), 0, self.trial.together
-        while not self._is_late(began + (self.trial.budget_s if made < self.trial.steps else self.trial.timed_s)):
+        began, made, together = perf_counter(), 0, 1
+        while not self._is_late(self._deadline if made < self.trial.steps else began + self.trial.timed_s):
             wait()
             started = perf_counter()
+            together = min(together, self.trial.moved_at - made) if made < self.trial.moved_at else together
             for _ in range(together):
                 yield
             wait()
             self.result.steps_ms.append((perf_counter() - started) * 1e3 / together)
             made += together
-            if weights and made == self.trial.steps:
+            if made == together:  # the first piece is one step
+                together = self._share(min(max(ceil(_PIECE_S * 1e3 / self.result.steps_ms[0]), 1), _MOST_TOGETHER))[0]
+            if weights and made == self.trial.moved_at:
                 ends = zip(weights, self.program.weights(), strict=False)
                 self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
         self.result.memory_bytes = _most_memory()
 
     def _record(self) -> Script:
         """Some steps under torch.profiler, in the first rank; the others go along."""
-        plan = AgentPlan(Mode.TORCH, str(Path(self.trial.capture).parent), _RECORDED, stacks=self.trial.stacks)
+        steps = _RECORDED if fmean(self.result.steps_ms) < _LONG_MS else _RECORDED_OF_LONG
+        plan = AgentPlan(Mode.TORCH, str(Path(self.trial.capture).parent), steps, stacks=self.trial.stacks)
         recorder = TorchRecorder(plan, Path(self.trial.capture)) if not rank_and_world()[0] else Recorder()
-        recorder.prepare(_RECORDED.warm_up)
-        for at in range(_RECORDED.warm_up):
+        recorder.prepare(steps.warm_up)
+        for at in range(steps.warm_up):
             yield
-            recorder.step(at - _RECORDED.warm_up + 1)
+            recorder.step(at - steps.warm_up + 1)
         wait()
         recorder.start()
-        for at in range(_RECORDED.active):
+        for at in range(steps.active):
             yield
-            if at + 1 < _RECORDED.active:
+            if at + 1 < steps.active:
                 recorder.step(at + 2)
         recorder.stop()
 
@@ -251,6 +298,8 @@ class Trial(Agent):
             refused = str(why)
         except _FAILURES as error:
             failed = f"{type(error).__name__}: {error}"[:300]
+            if isinstance(error, _UNFORESEEN) and _is_ours(error):
+                refused, failed = _OTHERWISE, ""
         for other_refused, other_failed in self._share([refused, failed]):
             refused, failed = refused or other_refused, failed or other_failed
         if refused or failed:
@@ -304,11 +353,15 @@ class Trial(Agent):
             without_ms = plain.mean
             tried.base_memory_bytes = max(tried.base_memory_bytes, _most_memory())
             pairs.append((changed, plain))
-            if len(pairs) >= _LEAST_PAIRS and self._is_late(self._deadline):
+            self.result.partial = replace(summarized(tried, pairs), left=CUT_SHORT)
+            self._write()
+            if self._is_late(self._deadline):
                 break
+        self.result.partial = None
         if self._broken:
             return replace(tried, failed=self._broken[:300])
-        return _summarized(tried, pairs)
+        late = "" if len(pairs) >= LEAST_PAIRS or is_decided(pairs, self.trial.worth) else CUT_SHORT
+        return replace(summarized(tried, pairs), left=late)
 
     def _join(self) -> Script:
         """Changes are put together, the best first; the others are tried again beside those that are kept, since a step
@@ -359,44 +412,12 @@ class Trial(Agent):
         self.result.kept = tuple(kept)
 
 
-def interval(pairs: Sequence[Pair]) -> tuple[float, float, float]:
-    """The ratio of neighbouring blocks, with and without: its median, and the narrowest range of order that holds the
-    true one in `_HELD` of all trials, by the tails of the binomial distribution, whatever the noise: of four pairs
-    their extremes (87 of 100), of five (94), of eight all but one at each end (93), of eleven two (93)."""
-    ratios = sorted(changed.mean / plain.mean for changed, plain in pairs)
-    count, inner = len(ratios), 0
-    while 1 - 2 * sum(comb(count, below) for below in range(inner + 2)) / 2**count >= _HELD:
-        inner += 1
-    return median(ratios), ratios[inner], ratios[-1 - inner]
-
-
-def is_decided(pairs: Sequence[Pair], worth: float) -> bool:
-    """Whether more pairs would change nothing: the range is narrow, or lies on one side of what matters while the
-    shortest pieces of both kinds repeat."""
-    if len(pairs) < _LEAST_PAIRS:
-        return False
-    _, low, high = interval(pairs)
-    shortest = [sorted(block.shortest for block in blocks)[:_SHORTEST] for blocks in zip(*pairs, strict=True)]
-    repeat = all(pieces[-1] <= (1 + _AGREE) * pieces[0] for pieces in shortest)
-    is_sure = high < 1 - worth or low > 1 - worth
-    return len(pairs) >= _MOST_PAIRS or high - low < 1.5 * worth or (repeat and is_sure)
-
-
-def _summarized(tried: Tried, pairs: Sequence[Pair]) -> Tried:
-    if not pairs:
-        return replace(tried, refused="the time was up before it could be measured")
-    middle, low, high = interval(pairs)
-    changed, plain = zip(*pairs, strict=True)
-    return replace(
-        tried,
-        pairs=len(pairs),
-        with_ms=median(block.mean for block in changed),
-        without_ms=median(block.mean for block in plain),
-        ratio=middle,
-        low=low,
-        high=high,
-        shortest=min(block.shortest for block in changed) / min(block.shortest for block in plain),
-    )
+def _is_ours(error: BaseException) -> bool:
+    """Whether the line that failed is one of this package's own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def _reset_memory() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -15,26 +15,42 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """`marks` make one; where their number differs from one to the next it is 0, and an iteration of the `loop` of the
+    function `within`, by its number there, is one."""
+
+    marks: int = 1
+    within: str = ""
+    loop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What is tried: `names` in order, for `budget_s` seconds after `settle` steps. `fixed` is on from the start, for a
-    run that is compared as a whole; then nothing is tried, `steps` steps are timed, `together` of them between waits
-    for the GPU, and, with `capture`, some more are recorded into that file, with `stacks` where asked. `worth` is the
-    least share of the step that a change must win to be kept. `check` makes a number of the model's results
-    (`MODULE:FUNCTION`)."""
+    """What is tried: `names` in order, for `budget_s` seconds after `settle` steps and not beyond `ends_at`, a time of
+    the clock; of those `asked` only whether they apply is told. `fixed` is on from the start. Without names nothing is
+    tried: `steps` steps are timed, `moved_at` is the one at which weights are looked at again, and, with `capture`,
+    some more are recorded into that file, with `stacks` where asked. `worth` is the least share of the step that a
+    change must win to be kept. `check` makes a number of the model's results (`MODULE:FUNCTION`). `period` is what an
+    earlier run has found a step to be. With `order` the program then goes on until that file is there, whose names are
+    tried next (`Order`)."""
 
     file: str
     names: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     budget_s: float = 120.0
+    ends_at: float = inf
     settle: int = 5
     block_s: float = 0.25
     steps: int = 30
-    together: int = 1
+    moved_at: int = 0
     timed_s: float = 0.0
     worth: float = 0.02
     capture: str = ""
     stacks: bool = False
     check: str = ""
+    period: Period | None = None
+    order: str = ""
 
     def to_json(self) -> str:
         """One line."""
@@ -44,20 +60,31 @@ class TrialPlan:
     def from_json(cls, text: str) -> TrialPlan:
         """The plan that `to_json` wrote."""
         given = json.loads(text)
-        return cls(**{**given, "names": tuple(given["names"]), "fixed": tuple(given["fixed"])})
+        names = {name: tuple(given[name]) for name in ("names", "asked", "fixed")}
+        return cls(**{**given, **names, "period": Period(**given["period"]) if given["period"] else None})
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a program that was timed and recorded is to try next, for how long."""
+
+    names: tuple[str, ...]
+    asked: tuple[str, ...]
+    budget_s: float
 
 
 @dataclass(slots=True)
 class Tried:
-    """What became of a change: `refused` says why it did not apply, `failed` what it broke. `beside` are the changes
-    that were on in both kinds of blocks. `ratio` is the step with it over the step without, `low` to `high`; `shortest`
-    the same of the shortest blocks. Memory is the most that PyTorch had allocated, in bytes; `recompiled` counts graphs
-    that were compiled after the first step with the change."""
+    """What became of a change: `refused` says why it did not apply, `failed` what it broke, `left` why it was not
+    tried, or not to the end. `beside` are the changes that were on in both kinds of blocks. `ratio` is the step with it
+    over the step without, `low` to `high`; `shortest` the same of the shortest blocks. Memory is the most that PyTorch
+    had allocated, in bytes; `recompiled` counts graphs that were compiled after the first step with the change."""
 
     name: str
     beside: tuple[str, ...] = ()
     refused: str = ""
     failed: str = ""
+    left: str = ""
     pairs: int = 0
     without_ms: float = 0.0
     with_ms: float = 0.0
@@ -85,7 +112,8 @@ class TrialResult:
     which they were put together, each with the step in ms then; `places` where the program makes what they change, and
     `files` those of its own that it has imported. `moved` says how far each weight went in the steps that were timed.
     `variables` are those of the environment that the program changed before it imported PyTorch. Where results of the
-    model stand for `losses`, `first_loss` is the call that the first of them is of.
+    model stand for `losses`, `first_loss` is the call that the first of them is of. `applied` are the changes that can
+    be made, `partial` what is known of the one that is `now_trying`.
     """
 
     rank: int = 0
@@ -107,6 +135,9 @@ class TrialResult:
     memory_bytes: int = 0
     now_trying: str = ""
     variables: list[str] = field(default_factory=list)
+    period: Period = field(default_factory=Period)
+    applied: tuple[str, ...] = ()
+    partial: Tried | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +160,13 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their receipt."""
+    """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their receipt. `error`
+    is that of one ratio of two processes, by how far their own pieces differ."""
 
     base_ms: tuple[float, ...]
     with_ms: tuple[float, ...]
     receipt: Receipt | None
+    error: float = 0.0
 
     @property
     def mean_base_ms(self) -> float:
@@ -151,14 +184,19 @@ class Confirmed:
         return self.mean_with_ms / self.mean_base_ms
 
     @property
-    def overlaps(self) -> bool:
-        """Whether a process with the changes was no quicker than one without."""
-        return max(self.with_ms) >= min(self.base_ms)
+    def interval(self) -> tuple[float, float]:
+        """The least and the most of that ratio: of any process with the changes over any without, but for one of three
+        or more, and beyond what their pieces leave open. One process of a kind says nothing of how processes differ."""
+        fewest = min(len(self.base_ms), len(self.with_ms))
+        open_ratio = max(2 * self.error / sqrt(fewest), _ALONE if fewest < _PROCESSES else 0.0)
+        spare = 1 if fewest > _PROCESSES else 0
+        base, changed = sorted(self.base_ms), sorted(self.with_ms)
+        least, most = changed[spare] / base[-1 - spare], changed[-1 - spare] / base[spare]
+        return min(least, self.ratio * (1 - open_ratio)), max(most, self.ratio * (1 + open_ratio))
 
     def wins(self, worth: float) -> bool:
-        """Whether the step is shorter by that share, and in all processes but one of three or more."""
-        spare = 1 if len(self.with_ms) > 2 else 0
-        return self.ratio <= 1 - worth and sorted(self.with_ms)[-1 - spare] < sorted(self.base_ms)[spare]
+        """Whether the step is shorter by that share, and the whole interval says shorter."""
+        return self.ratio <= 1 - worth and self.interval[1] < 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +215,8 @@ class Foretold:
 @dataclass(frozen=True, slots=True)
 class TrialAnswer:
     """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last;
-    `foretold` what the plan said before, by change."""
+    `foretold` what the plan said before, by change. `ended` says what ended it before its time, `signal` by which
+    number, if any."""
 
     result: TrialResult
     seconds: float
@@ -185,6 +224,24 @@ class TrialAnswer:
     confirmed: dict[tuple[str, ...], Confirmed] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     foretold: dict[str, Foretold] = field(default_factory=dict)
+    budget_s: float = 0.0
+    ended: str = ""
+    signal: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many of the changes that apply were tried, and how many apply as far as is known."""
+
+        applied = {one.name for one in self.result.tried if (one.pairs or one.failed or one.left) and not one.refused}
+        tried = {one.name for one in self.result.tried if one.pairs or one.failed}
+        return len(tried), len(applied | tried)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Changes that may apply and were not tried, what is foretold to win most first."""
+        tried = {one.name for one in self.result.tried if one.pairs or one.failed or one.refused}
+        names = dict.fromkeys(one.name for one in self.result.tried if one.name not in tried)
+        return tuple(sorted(names, key=lambda n: -(self.foretold[n].value if n in self.foretold else 0.0)))
 
 
 Decided = Literal["kept", "taken back", "offered"]
@@ -236,6 +293,7 @@ TOLERATED: Final[dict[Drift, float]] = {
 }
 """How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
 
+_PROCESSES, _ALONE = 2, 0.05
 _WEIGHTS: Final = 0.1  # of how far a weight went
 _STRAY: Final = 0.05  # of the weights
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from timesink.capture.agent.recording import StepMark
+from timesink.capture.agent.marks import StepMark
 from timesink.capture.in_program import VARIABLE, gpu_wait
 from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule

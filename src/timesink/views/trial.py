@@ -7,18 +7,22 @@ from typing import Any, Final
 from timesink.fixes.table import BY_NAME
 from timesink.recipes.table import RECIPES
 from timesink.trials.machine import MachineFile
-from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, Tried
+from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, TrialPlan, Tried
 from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
 from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
+
+WORTH: Final = TrialPlan("").worth
+_APART: Final = 0.05
+_NAMED: Final = 4
 
 
 def trial_page(answer: TrialAnswer, program: str) -> Page:
     """The page of a trial of `program`, a command line."""
     measured = [one for one in answer.result.tried if one.pairs]
     changes = (_row(answer, one) for one in sorted(measured, key=lambda one: one.ratio))
-    unmeasured = [(one.name, one.failed or one.refused) for one in answer.result.tried if not one.pairs]
-    left = (*((name, why[:1].upper() + why[1:]) for name, why in unmeasured), *answer.left_out.items())
+    reasons = [(one.name, one.failed or one.left or one.refused) for one in answer.result.tried]
+    left = (*((name, why[:1].upper() + why[1:]) for name, why in reasons if why), *answer.left_out.items())
     make = ((name, BY_NAME[name].title, answer.result.places.get(RECIPES[name].where)) for name in answer.kept)
     sheets = (
         listed("trial.changes", changes),
@@ -27,17 +31,62 @@ def trial_page(answer: TrialAnswer, program: str) -> Page:
         listed("trial.make", make),
         listed("trial.left_out", left),
     )
-    notes = (conclusion(answer), *_warnings(measured), *_as_it_is(answer))
+    notes = (conclusion(answer), *_course(answer), *_warnings(measured), *_as_it_is(answer))
     return Page(f"Trial of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_charts(answer))
 
 
 def conclusion(answer: TrialAnswer) -> str:
-    """What to make, and what the step then takes, in one sentence."""
-    if not answer.kept:
-        return "Nothing that was tried makes the step at least 2 % shorter and does so again in a fresh process."
-    proof = answer.confirmed[answer.kept]
-    base, changed = time_text(proof.mean_base_ms * NS_PER_MS), time_text(proof.mean_with_ms * NS_PER_MS)
-    return f"{' + '.join(answer.kept)}: a step of {base} takes {changed} ({share_text(1 - proof.ratio)} less)."
+    """How much was tried, what to make, and what the step then takes, in one sentence."""
+    tried, applied = answer.counts
+    told = f"{tried} of {applied} changes that apply were tried" if applied else "No change applies"
+    if answer.kept:
+        proof = answer.confirmed[answer.kept]
+        base, changed = time_text(proof.mean_base_ms * NS_PER_MS), time_text(proof.mean_with_ms * NS_PER_MS)
+        low, high = _range(answer)
+        runs = f"{len(proof.with_ms)} fresh processes with, {len(proof.base_ms)} without"
+        won = f"{share_text(1 - proof.ratio)} less, {share_text(low)} to {share_text(high)}; {runs}"
+        return f"{told}. {' + '.join(answer.kept)}: a step of {base} takes {changed} ({won})."
+    if (best := _best_unproven(answer)) is not None:
+        interval = f"{share_text(1 - best.high)} to {share_text(1 - best.low)}"
+        why = answer.left_out.get(best.name) or "no time was left for fresh processes, which decide"
+        return f"{told}. {best.name} won {share_text(1 - best.ratio)} ({interval}) in the running program; {why}."
+    return f"{told}, and none of them makes the step at least {share_text(WORTH)} shorter."
+
+
+def _range(answer: TrialAnswer) -> tuple[float, float]:
+    """The least and the most that what is kept wins: by fresh processes, wider where the running program says else."""
+    least, most = answer.confirmed[answer.kept].interval
+    if (running := _running(answer)) is not None and abs(running.ratio - answer.confirmed[answer.kept].ratio) > _APART:
+        least, most = min(least, running.ratio), max(most, running.ratio)
+    return 1 - most, 1 - least
+
+
+def _running(answer: TrialAnswer) -> Tried | None:
+    """What the running program says of all that is kept."""
+    alone = (one for one in answer.result.tried if (one.name,) == answer.kept and one.pairs and not one.beside)
+    joint = answer.result.joint
+    return joint if joint is not None and set(joint.name.split(" + ")) == set(answer.kept) else next(alone, None)
+
+
+def _best_unproven(answer: TrialAnswer) -> Tried | None:
+    """The change that won most in the running program."""
+    won = [one for one in answer.result.tried if one.pairs and one.wins(WORTH)]
+    return min(won, key=lambda one: one.ratio, default=None)
+
+
+def _course(answer: TrialAnswer) -> list[str]:
+    """What a step is where it is more than one mark, what ended the trial before its time, whether more may win."""
+    notes, found = [], answer.result
+    if found.period.marks > 1:
+        notes.append(f"A step is {found.period.marks} of the program's {found.mark} steps and what lies between them.")
+    elif not found.period.marks:
+        notes.append(f"A step is an iteration of the loop in {found.period.within}, with all its {found.mark} steps.")
+    if answer.ended:
+        notes.append(f"It ended early: {answer.ended}. What was measured until then stands.")
+    if answer.left and not answer.signal:
+        more = f"{max(2 * answer.budget_s / 60, 1):.0f}m"
+        notes.append(f"Not tried: {', '.join(answer.left[:_NAMED])}. A longer --budget, such as {more}, tries more.")
+    return notes
 
 
 def _warnings(measured: list[Tried]) -> list[str]:
@@ -50,11 +99,19 @@ def _warnings(measured: list[Tried]) -> list[str]:
 
 
 def _as_it_is(answer: TrialAnswer) -> list[str]:
-    """How steady the program was without any change."""
-    times = [time_text(ms * NS_PER_MS) for ms in answer.result.base_ms]
-    return (
+    """How steady the program was without any change, in one process and from one to the next."""
+    running_ms = answer.result.base_ms
+    times = [time_text(ms * NS_PER_MS) for ms in running_ms]
+    notes = (
         [f"As it is, a step took {times[0]} when the trial began and {times[-1]} when it ended."] if times[1:] else []
     )
+    proof = answer.confirmed.get(answer.kept)
+    if proof is not None and running_ms and abs(running_ms[0] / proof.mean_base_ms - 1) > _APART:
+        notes.append(
+            f"In fresh processes it took {time_text(proof.mean_base_ms * NS_PER_MS)}: they time the program's first "
+            "steps, the trial later ones of one process, where caches are warm and clocks may be others."
+        )
+    return notes
 
 
 def _row(answer: TrialAnswer, one: Tried) -> tuple[Cell, ...]:
@@ -83,7 +140,8 @@ def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
         receipt = proof.receipt
         drift = (receipt.apart, receipt.base_apart, receipt.tolerated) if receipt else (None, None, None)
         step_ns = (proof.mean_base_ms * NS_PER_MS, proof.mean_with_ms * NS_PER_MS)
-        rows.append((names, *step_ns, 1 - proof.ratio, *drift))
+        low, high = (1 - ratio for ratio in reversed(proof.interval))
+        rows.append((names, *step_ns, 1 - proof.ratio, low, high, *drift))
     return rows
 
 

@@ -1,8 +1,8 @@
 """The agent: counts the program's steps, times some without a profiler, has some recorded, and ends the program.
 
 A step ends where the program says so: ``timesink.step()``, else its own profiler's ``step()``, else the step of the
-first optimizer that steps, else (without gradients) a call of the outermost module. What a CUDA graph holds of these
-ends a step wherever the graph is replayed.
+first optimizer that steps, else a backward pass, else a CUDA graph's replay, else a call of the outermost module, else
+an iteration of the program's loop. What a CUDA graph holds of these ends a step wherever the graph is replayed.
 
 Each rank (known from torch.distributed or from the variables of its launcher) tells the capture's parent how far it is
 in one small JSON file, which is replaced at every change of phase. `StepTimer` times every step of a program that runs
@@ -17,30 +17,20 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from enum import IntEnum
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
+from timesink.capture.agent.marks import Evidence, StepMark
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
+from timesink.capture.agent.settings import program_settings
 from timesink.capture.schedule import AgentPlan, Mode
 
 RANKS = "ranks"
 _FAILURES = (OSError, RuntimeError, ImportError, ValueError)
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 _WORLD_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
-
-
-class StepMark(IntEnum):
-    """What marks steps; a higher one wins over a lower one."""
-
-    LOADER = 0
-    FORWARD = 1
-    OPTIMIZER = 2
-    PROFILER = 3
-    EXPLICIT = 4
 
 
 class Agent:
@@ -51,7 +41,7 @@ class Agent:
         self.source: StepMark | None = None
         self.finished = False
         self.prefetched = 0
-        self.has_optimizer = False
+        self.evidence = Evidence()
         self.captured: StepMark | None = None
         self._warm_up = plan.steps.warm_up
         self._ended = 0
@@ -66,6 +56,16 @@ class Agent:
     def facts(self) -> dict[str, Any]:
         """What this rank has told of itself so far; nothing where another process has the rank."""
         return {} if self._status is None else self._status.facts
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether the program has made an optimizer."""
+        return self.evidence.has_optimizer
+
+    def tell_seen(self) -> None:
+        """Leave what was seen of a program that has shown no step so far."""
+        if self.source is None and os.getpid() == self._process:
+            self.evidence.write(Path(self.plan.folder))
 
     def record_whole(self) -> None:
         """Where the plan is to record the whole program: from now to its end."""
@@ -87,6 +87,7 @@ class Agent:
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """The first optimizer that steps is the one that counts."""
+        self.evidence.seen.optimizer_steps += 1
         if self._first_optimizer is None:
             self._first_optimizer = optimizer
         if optimizer is self._first_optimizer:
@@ -100,8 +101,8 @@ class Agent:
             self.step_ended(StepMark.LOADER)
 
     def step_ended(self, source: StepMark) -> None:
-        """One step has ended, says `source`. Forked children are not the program's ranks."""
-        if self.finished or self.plan.whole or os.getpid() != self._process:
+        """One step has ended, says `source`."""
+        if self.finished or self.plan.whole or not self._is_here(source):
             return
         if is_capturing():
             self.captured = source if self.captured is None else max(source, self.captured)
@@ -109,6 +110,17 @@ class Agent:
                 self._ended, self._watch = 0, None  # steps are replays from here on, so settle and time anew
             return
         self._mark(source)
+
+    def _is_here(self, source: StepMark) -> bool:
+        """Whether this process makes the steps. A forked one does where it trains and the one before it showed none,
+        unless it is a helper, as workers of a loader are."""
+        if os.getpid() == self._process:
+            return True
+        children = sys.modules.get("multiprocessing.process")
+        is_helper = children is not None and children.current_process().daemon
+        if self.source is None and source >= StepMark.BACKWARD and not is_helper:
+            self._process = os.getpid()
+        return os.getpid() == self._process
 
     def _mark(self, source: StepMark) -> None:
         if self.source is None or (source > self.source and self._ended <= self._before_recording):
@@ -324,7 +336,9 @@ class StepTimer(Agent):
 
     @property
     def _may_be_before_the_training(self) -> bool:
-        return self.source is StepMark.LOADER or (self.source is StepMark.FORWARD and self.has_optimizer)
+        return self.source in (StepMark.LOOP, StepMark.LOADER) or (
+            self.source is StepMark.FORWARD and self.has_optimizer
+        )
 
     def write(self) -> None:
         """Hand the times over, once. Where the device's cannot be had, those of the host."""
@@ -349,62 +363,3 @@ class StepTimer(Agent):
             device_ms = host_ms
         times_ms = [device if isfinite(device) else host for device, host in zip(device_ms, host_ms, strict=True)]
         return times_ms[: self._most]
-
-
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-
-def program_settings() -> dict[str, str]:
-    """What this process runs with: `cpus` it may use, `threads` of one operator, `ranks_here` on this machine, each
-    switch of torch as on or off, and what chooses its kernels."""
-    found = {"cpus": str(usable_cpus())}
-    if os.environ.get("LOCAL_WORLD_SIZE", "").isdigit():
-        found["ranks_here"] = os.environ["LOCAL_WORLD_SIZE"]
-    found["launch_blocking"] = _switch(os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"))
-    torch = sys.modules.get("torch")
-    for told in (_switches, _kernel_choices) if torch is not None else ():
-        with suppress(AttributeError, RuntimeError):  # another version has other switches
-            found |= told(torch)
-    return found
-
-
-def _switches(torch: Any) -> dict[str, str]:
-    cudnn = torch.backends.cudnn
-    return {
-        "threads": str(torch.get_num_threads()),
-        "anomaly_mode": _switch(torch.is_anomaly_enabled()),
-        "deterministic": _switch(torch.are_deterministic_algorithms_enabled()),
-        "cudnn_deterministic": _switch(cudnn.deterministic),
-        "cudnn_benchmark": _switch(cudnn.benchmark),
-    }
-
-
-def _kernel_choices(torch: Any) -> dict[str, str]:
-    """What decides which kernels run: attention backends that may be chosen, fp32 products, graphs compiled so far."""
-    kinds = ("flash", "mem_efficient", "cudnn", "math")
-    allowed = {kind: getattr(torch.backends.cuda, f"{kind}_sdp_enabled", lambda: False)() for kind in kinds}
-    return {
-        "compiled_graphs": str(count_graphs()),
-        "attention": ", ".join(kind for kind in kinds if allowed[kind]) or "none",
-        "matmul_precision": torch.get_float32_matmul_precision(),
-    }
-
-
-def count_graphs() -> int:
-    """How many graphs `torch.compile` has made in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
-
-
-def _switch(is_on: bool) -> str:
-    return "on" if is_on else "off"
-
-
-def usable_cpus() -> int:
-    """Processors this process may use: those it is bound to, or fewer where its container is given less time."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = _QUOTA.read_text(encoding="ascii").split()
-        return max(1, min(bound, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no container of that kind, or "max"
-        return bound

@@ -6,6 +6,7 @@ around data loading, forward, backward, optimizer and checkpoint. Nothing here r
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any
 
+from timesink.capture.agent.loops import LoopWatch
+from timesink.capture.agent.marks import StepMark
 from timesink.capture.agent.nvtx import Mirror, find_nvtx
-from timesink.capture.agent.recording import Agent, StepMark
+from timesink.capture.agent.recording import Agent
 from timesink.capture.schedule import Mode
 
 _MUTED = ("start", "stop", "export_chrome_trace", "export_stacks", "export_memory_timeline")
@@ -23,7 +26,7 @@ _MUTED = ("start", "stop", "export_chrome_trace", "export_stacks", "export_memor
 def install(agent: Agent) -> None:
     """The program has imported torch: mark phases if so planned, watch for steps, or record from here on.
 
-    Steps are watched for in optimizers, profilers and root modules.
+    Steps are watched for in optimizers, profilers, backward passes, graphs, root modules and loops.
     """
     if agent.plan.auto_ranges and agent.plan.mode in (Mode.TORCH, Mode.RANGE):
         _mark_phases(agent.plan.mode)
@@ -36,7 +39,12 @@ def install(agent: Agent) -> None:
     _watch_forward(agent)
     _watch_loaders(agent)
     _watch_graphs(agent)
+    _watch_backward(agent)
     agent.record_whole()
+    processes = sys.modules.get("multiprocessing.process")
+    if not agent.plan.whole and (processes is None or processes.parent_process() is None):
+        LoopWatch(agent).start()
+        atexit.register(agent.tell_seen)
 
 
 def _mirrored(name: str) -> Callable[[], object]:
@@ -62,7 +70,7 @@ def _watch_optimizers(agent: Agent) -> None:
 
     def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         marked = inner(step)
-        agent.has_optimizer = True  # an optimizer is being made
+        agent.evidence.has_optimizer = True  # an optimizer is being made
 
         @wraps(marked)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -114,12 +122,12 @@ def _unless_muted(
 
 
 def _watch_forward(agent: Agent) -> None:
-    """Count calls of the outermost module without gradients, until a better mark of steps has been seen."""
+    """Count calls of the outermost module, until a better mark of steps has been seen."""
     import torch
 
     module = torch.nn.Module
     original = module.__call__
-    inside = threading.local()
+    inside = agent.evidence.inside
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(inside, "depth", 0):
@@ -129,13 +137,32 @@ def _watch_forward(agent: Agent) -> None:
             result = original(self, *args, **kwargs)
         finally:
             inside.depth = 0
-        if not torch.is_grad_enabled():
+        if agent.evidence.module_called(trains=torch.is_grad_enabled()):
             agent.step_ended(StepMark.FORWARD)
         elif agent.source is not None and agent.source > StepMark.FORWARD and module.__call__ is called:
             module.__call__ = original
         return result
 
     module.__call__ = called
+
+
+def _watch_backward(agent: Agent) -> None:
+    """Outermost backward passes, also those that only ask for gradients."""
+    import torch
+
+    def watched(original: Callable[..., Any], *, by_grad: bool) -> Callable[..., Any]:
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            is_inner = torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1
+            result = original(*args, **kwargs)
+            if not is_inner and agent.evidence.went_back(by_grad=by_grad):
+                agent.step_ended(StepMark.BACKWARD)
+            return result
+
+        return called
+
+    torch.autograd.backward = watched(torch.autograd.backward, by_grad=False)
+    torch.autograd.grad = watched(torch.autograd.grad, by_grad=True)
 
 
 def watch_for_now(agent: Agent) -> Callable[[], None]:
@@ -194,9 +221,10 @@ def _watch_graphs(agent: Agent) -> None:
 
     def replayed(self: Any) -> Any:
         result = replay(self)
+        agent.evidence.seen.replays += 1
         mark = getattr(self, "timesink_mark", None)
-        if mark is not None:
-            agent.step_ended(mark)
+        if mark is not None or not getattr(agent.evidence.inside, "depth", 0):  # a module's call has graphs of its own
+            agent.step_ended(StepMark.REPLAY if mark is None else mark)
         return result
 
     graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, replayed

@@ -1,0 +1,140 @@
+"""The course of a trial, on a package that stands for torch: in time, however it ends, and nothing measured is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.trials.standin import write_program
+
+import timesink
+from timesink.capture.errors import CaptureError
+from timesink.errors import UsageError
+from timesink.trials.course import try_changes
+from timesink.trials.records import TrialAnswer
+from timesink.views.trial import conclusion
+
+pytestmark = pytest.mark.slow
+SLACK_S = 4.0  # for a machine that does other things
+IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN), signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+def tried(folder: Path, budget_s: float, monkeypatch: pytest.MonkeyPatch, names: str, **written: str) -> TrialAnswer:
+    """The trial of a program, which must end in time."""
+    script = write_program(folder, **written)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    began = time.monotonic()
+    try:
+        return try_changes([sys.executable, str(script)], names=names.split(), budget_s=budget_s, quiet=True)
+    finally:
+        assert time.monotonic() - began <= 1.1 * budget_s + SLACK_S
+
+
+def test_what_wins_is_proven_in_fresh_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = tried(tmp_path, 30.0, monkeypatch, "set_to_none frozen_garbage tf32")
+    assert answer.kept == ("set_to_none",) and answer.counts == (2, 2)
+    proof = answer.confirmed[answer.kept]
+    assert len(proof.base_ms) >= 2 <= len(proof.with_ms) and proof.interval[0] < proof.ratio < proof.interval[1] < 0.9
+
+
+@pytest.mark.parametrize("each", [f"__import__('signal') and 0 or exec('import signal; {IGNORES}')", "pass"])
+def test_a_short_budget_is_kept_and_what_was_measured_stands(
+    each: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = tried(tmp_path, 9.0, monkeypatch, "set_to_none frozen_garbage", each=each)
+    assert answer.result.tried and (answer.kept or any(one.left for one in answer.result.tried))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import torch, time\ntime.sleep(1000)", "0 calls of modules"),
+        ("import time\ntime.sleep(1000)", "did not import PyTorch"),
+        ("import torch\nraise ValueError('its own')", "its own"),
+    ],
+)
+def test_a_program_without_a_step_ends_in_time_and_says_what_was_seen(
+    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CaptureError, match=says) as error:
+        tried(tmp_path, 8.0, monkeypatch, "set_to_none", text=text)
+    assert "timesink.step()" in error.value.remedy
+
+
+def test_a_compiler_that_hangs_starves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDIN_COMPILES", "1000")
+    answer = tried(tmp_path, 30.0, monkeypatch, "compile set_to_none")
+    assert answer.kept == ("set_to_none",)
+    (compiled,) = [one for one in answer.result.tried if one.name == "compile"]
+    assert compiled.left and not compiled.pairs
+
+
+def test_a_change_that_ends_the_program_ends_the_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = "import gc; gc.get_freeze_count() and __import__('os')._exit(7)"
+    answer = tried(tmp_path, 30.0, monkeypatch, "frozen_garbage set_to_none", each=each)
+    (frozen,) = [one for one in answer.result.tried if one.name == "frozen_garbage"]
+    assert "status 7" in frozen.failed and answer.kept == ("set_to_none",)
+
+
+def test_a_program_that_ends_early_keeps_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = tried(tmp_path, 25.0, monkeypatch, "set_to_none", each="if number == 700: break")
+    assert answer.result.base_ms or answer.result.steps_ms
+    assert conclusion(answer)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_trial_with_its_page(kind: signal.Signals, tmp_path: Path) -> None:
+    script, page = write_program(tmp_path), tmp_path / "page.json"
+    source = str(Path(timesink.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), source))}
+    words = [sys.executable, "-m", "timesink", "try", "--budget", "100s", "--only", "set_to_none,frozen_garbage"]
+    words += ["--format", "json", "--output", str(page), "--", sys.executable, str(script)]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(16.0)  # it was timed by then, and is being tried
+        process.send_signal(kind)
+        assert process.wait(20.0) == 128 + kind
+    finally:
+        process.kill()
+    notes = " ".join(json.loads(page.read_text())["notes"])
+    assert f"ended by {kind.name}" in notes
+
+
+NESTED = """
+import time, torch
+
+class Model(torch.nn.Module):
+    def forward(self): return torch.Tensor()
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters())
+while True:
+    for turn in range(5):
+        time.sleep(0.03)
+    for epoch in range(2):
+        for batch in range({batches}):
+            optimizer.zero_grad(set_to_none=False)
+            model().backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("batches", "marks"), [("3", 6), ("2 + (time.monotonic_ns() >> 20) % 3", 0)])
+def test_a_gain_in_an_inner_step_is_told_as_what_the_program_wins(
+    batches: str, marks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step of the optimizer two thirds are won, of the whole a third."""
+    text = NESTED.replace("{batches}", batches)
+    answer = tried(tmp_path, 40.0, monkeypatch, "set_to_none", text=text)
+    assert answer.result.period.marks == marks
+    (won,) = [one for one in answer.result.tried if one.pairs and not one.beside]
+    assert 0.55 < won.ratio < 0.8 and won.without_ms > 50
+
+
+def test_what_is_no_change_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be tried"):
+        try_changes(["python"], names=["faster"])

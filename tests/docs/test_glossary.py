@@ -42,7 +42,7 @@ def said() -> Iterator[tuple[str, str]]:
         name = path.relative_to(SOURCE).as_posix()
         if not name.startswith(_FOREIGN):
             yield from ((name, text) for text in of_source(path))
-    for name in ("knowledge/assumptions.json", "mcp/SKILL.md"):
+    for name in ("knowledge/assumptions.txt", "mcp/SKILL.md"):
         yield name, (SOURCE / name).read_text(encoding="utf-8")
     choice = tomllib.loads((SOURCE / "capture/choice.toml").read_text(encoding="utf-8"))
     for answer in choice["answers"]:

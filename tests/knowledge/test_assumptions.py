@@ -8,7 +8,8 @@ import pytest
 
 from timesink.diagnosis.registry import all_rules
 from timesink.errors import UsageError
-from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, Subject, collect_assumptions, read_replacements
+from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, replace_assumptions
+from timesink.knowledge.replacements import read_replacements
 from timesink.render.rule_page import assumptions
 from timesink.whatif import Case
 
@@ -32,8 +33,8 @@ def test_the_rules_that_assumptions_name_exist() -> None:
     assert named_rules <= {rule.code for rule in all_rules()}
 
 
-def test_code_asks_for_no_assumption_that_is_not_declared() -> None:
-    """Every attribute of a subject in the source, which a type checker cannot know from a file of figures."""
+def test_every_assumption_that_is_declared_is_asked_for() -> None:
+    """That what is asked for is declared, the type checker knows."""
     asked = set()
     for path in (ROOT / "src").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -64,11 +65,6 @@ def share() -> Assumption:
     return Assumption(0.6, 0.35, 0.2, "of its time kept", "why", "source")
 
 
-def subjects() -> dict[str, Subject]:
-    fields = {"low": 0.6, "value": 0.35, "high": 0.2, "unit": "of its time kept", "why": "why", "source": "source"}
-    return {"a": Subject("a", {"about": "one subject", "kept": fields})}
-
-
 def test_the_three_cases_are_the_three_figures() -> None:
     assert [share().at(case) for case in Case] == [0.6, 0.35, 0.2]
 
@@ -78,7 +74,7 @@ def test_the_three_cases_are_the_three_figures() -> None:
     [("a.kept=0.5:0.4:0.1", (0.5, 0.4, 0.1)), ("a.kept=0.3", (0.6, 0.3, 0.2)), ("a.kept=0.1", (0.6, 0.1, 0.1))],
 )
 def test_an_assumption_is_replaced_by_name(text: str, figures: tuple[float, float, float]) -> None:
-    kept = collect_assumptions(subjects(), text)["a.kept"]
+    kept = replace_assumptions({"a.kept": share()}, text)["a.kept"]
     assert (kept.low, kept.value, kept.high) == figures
     assert kept.changed
 
@@ -91,7 +87,7 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no assumption 'a\.lost'"):
-        collect_assumptions(subjects(), "a.lost=1")
+        replace_assumptions({"a.kept": share()}, "a.lost=1")
 
 
 def test_a_rule_shows_its_own_assumptions_and_without_a_rule_all_are_shown() -> None:

@@ -13,7 +13,8 @@ from timesink.diagnosis.judge import fill_template
 from timesink.diagnosis.registry import all_rules, find, rules_of
 from timesink.diagnosis.rule import Rule, page_paths, summary_of
 from timesink.diagnosis.verdicts import Bottleneck, Clear, Found
-from timesink.knowledge.assumptions import fill_figures, fixes
+from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.figures import fill_figures
 from timesink.measures.counters import causes as measured
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu import causes

@@ -20,7 +20,7 @@ from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import beyond_error, in_order, longer_text, price, share_claims, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
-from timesink.diagnosis.rule import Rule, deciding
+from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.undiagnosable import unclaimed
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
@@ -38,9 +38,17 @@ from timesink.model.trace import MEASURES_AHEAD, Trace, release, remembered
 from timesink.records import replace
 from timesink.units import NS_PER_MS
 
-MATERIAL: Final = deciding("material")
+MATERIAL: Final = Limit.ratio(
+    0.01,
+    "a finding worth less than one step in a hundred is reported, but is not the bottleneck",
+    "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+)
 
-BOUND: Final = deciding("bound")
+BOUND: Final = Limit.ratio(
+    0.1,
+    "of a gain that may be nothing no part is sure: from a tenth of the step on it is the headline, as a bound",
+    "benchmarks/faults: kernels of healthy ranks take up to 6 % of a step longer beside communication",
+)
 
 
 def diagnose(

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.pricing import is_of_idle_time
-from timesink.diagnosis.rule import deciding
+from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -56,8 +56,16 @@ from timesink.model.trace import Trace, remembered
 from timesink.records import replace
 from timesink.units import NS_PER_MS, share_text, time_text
 
-QUIET: Final = deciding("quiet")
-FEW: Final = deciding("few")
+QUIET: Final = Limit.ratio(
+    0.1,
+    "a GPU that idles less is busy whatever its CPU does; one that idles more wants a cause",
+    "docs/explanation/science.md, whose fault an idle GPU is",
+)
+FEW: Final = Limit.ratio(
+    0.1,
+    "what fewer than one steady step in ten has is not a property of the usual step, and is said apart from it",
+    "docs/explanation/science.md, steps",
+)
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY: Final = 0.5

@@ -32,7 +32,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.diagnosis.words import of_period
 from timesink.fixes import Fix
-from timesink.knowledge.assumptions import OPTIONAL_PART, fill_figures
+from timesink.knowledge.figures import OPTIONAL_PART, fill_figures
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import known

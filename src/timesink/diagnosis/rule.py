@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from timesink.diagnosis.verdicts import Card, Undecided, Verdict
-from timesink.knowledge import table_rows
 from timesink.records import Record, field, replace
 
 if TYPE_CHECKING:  # the limits of experiments are declared where polars may be absent
@@ -39,12 +38,6 @@ class Limit(Record):
     def is_passed(self, figure: float, limit: float) -> bool:
         """Whether a figure passes the limit, which a run may have set to another figure than the default."""
         return figure < limit if self.passes == "<" else figure >= limit if self.passes == ">=" else figure > limit
-
-
-def deciding(name: str) -> Limit:
-    """A share at which a diagnosis or a plan changes, which is no rule's: a row of `rule.txt`."""
-    (row,) = (row for row in table_rows(__file__) if row["limit"] == name)
-    return Limit.ratio(float(row["share"]), row["why"], row["source"])
 
 
 class Limits:
@@ -84,7 +77,7 @@ class Rule(Record, eq=False):
     @property
     def card(self) -> Card:
         """The rule's identity. The figures of its page are those that this run assumes."""
-        from timesink.knowledge.assumptions import fill_figures
+        from timesink.knowledge.figures import fill_figures
 
         if self.name:
             name, doc = self.name, page_text(self.name)

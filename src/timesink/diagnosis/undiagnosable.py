@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from timesink.diagnosis.pricing import worth_ms
-from timesink.diagnosis.rule import deciding
+from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, NotApplicable, Note, StepBudget, Undecided
 from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
@@ -200,8 +200,16 @@ def _why_lost(trace: Trace, vendor: Vendor) -> str:
     )
 
 
-UNEXPLAINED: Final = deciding("unexplained")
-KERNEL_SHARE: Final = deciding("kernel_share")
+UNEXPLAINED: Final = Limit.ratio(
+    0.05,
+    "idle time that torch.profiler sees no cause for is worth another run from a twentieth of the step on",
+    "below it, all of it recovered would be hard to tell from run-to-run noise with a handful of runs",
+)
+KERNEL_SHARE: Final = Limit.ratio(
+    0.05,
+    "a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
+    "Amdahl: 5 % of the step is the most that it could win",
+)
 MOST_KERNELS = 3  # each costs a replay of its own: a minute
 _UNTRACED = ("untraced", "unexplained")
 
@@ -250,7 +258,11 @@ def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
     )
 
 
-OWED: Final = deciding("owed")
+OWED: Final = Limit.ratio(
+    0.05,
+    "what takes less of the step is not a cause of its own",
+    "docs/explanation/science.md, whose fault an idle GPU is",
+)
 _OF_DEVICE: Final = ("kernel_gap", "graph_gap")
 _COPIES: Final = "copy"
 _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}

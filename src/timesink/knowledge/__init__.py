@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 
@@ -50,12 +49,3 @@ class Pattern(str):
 
 
 _OF_RE: Final = ("search", "match", "fullmatch", "finditer", "findall", "sub", "subn")
-
-
-def table_rows(module: str) -> Iterator[dict[str, str]]:
-    """The rows of the text file beside a module, by the heads of its columns, which stand two blanks apart; ``-`` is
-    what there is none of."""
-    head, *rows = Path(module).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    columns = re.split(" {2,}", head)
-    for row in rows:
-        yield dict(zip(columns, re.split(" {2,}", row), strict=True))

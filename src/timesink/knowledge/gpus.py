@@ -15,9 +15,11 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
-from timesink.knowledge import Pattern, table_rows
+from timesink.knowledge import Pattern
+from timesink.knowledge.tables import Row, read_rows
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.records import Record, field
 from timesink.startup import regex
@@ -230,42 +232,56 @@ def candidates(words: str) -> tuple[GpuPeaks, ...]:
     return tuple(entry for _, entry in ENTRIES if begun and entry.product.casefold().startswith(begun))
 
 
-def _read_table() -> Iterator[tuple[re.Pattern[str], GpuPeaks]]:
-    """The rows of `gpus.txt`; ``-`` is what is not known or not so.
+_COLUMNS: Final = (
+    "product", "driver's name", "chip", "SMs", "DRAM GB/s", "of datasheet", "L2 MiB", *Precision, "NVLink GB/s",
+    "says DRAM", "says fp64", "says fp32", "source", "note",
+)  # fmt: skip
+
+
+def read_peaks(table: Path) -> Iterator[tuple[re.Pattern[str], GpuPeaks]]:
+    """The GPUs of a table such as `gpus.txt`, each with the pattern of its driver's name; ``-`` is not known or not so.
 
     Rates are TFLOP/s, rates of memory and NVLink (in one direction, of boards that are sold with it only: half of what
     datasheets quote) GB/s. Of AMD's, multiprocessors are compute units, and L2 is not the Infinity Cache.
     """
-    for cells in table_rows(__file__):
-        figures = {name: float(cell) for name, cell in cells.items() if re.fullmatch(r"[\d.]+", cell)}
-        giga = {name: 1e9 * figures[name] for name in figures}
-        said = {"dram": giga.get("says DRAM")} | {
-            name: 1e12 * figures[f"says {name}"] for name in ("fp64", "fp32") if f"says {name}" in figures
-        }
+    for row in read_rows(table, _COLUMNS):
+        major, _, minor = row.text("chip", r"\d+\.\d+", may_lack=True).partition(".")
+        said = {"dram": _scaled(row, "says DRAM", 1e9)}
+        said |= {name: _scaled(row, f"says {name}", 1e12) for name in ("fp64", "fp32")}
+        rates = {kind: _scaled(row, kind, 1e12) for kind in Precision}
         yield (
-            regex(cells["driver's name"], re.IGNORECASE),
+            _names(row),
             GpuPeaks(
-                product=cells["product"],
-                compute_capability=_chip_of(cells["chip"]),
-                sm_count=int(cells["SMs"]),
-                dram_bytes_per_s=giga["DRAM GB/s"],
-                l2_bytes=int(figures["L2 MiB"] * 2**20),
-                flops={kind: 1e12 * figures[kind] for kind in Precision if kind in figures},
-                source=cells["source"],
-                note=cells["note"].strip("-"),
-                specified_dram_bytes_per_s=giga.get("of datasheet"),
+                product=row.text("product"),
+                compute_capability=(int(major), int(minor)) if minor else None,
+                sm_count=int(row.number("SMs")),
+                dram_bytes_per_s=1e9 * row.number("DRAM GB/s"),
+                l2_bytes=int(row.number("L2 MiB") * 2**20),
+                flops={kind: rate for kind, rate in rates.items() if rate is not None},
+                source=row.text("source"),
+                note=row.text("note", may_lack=True),
+                specified_dram_bytes_per_s=_scaled(row, "of datasheet", 1e9),
                 measured={name: rate for name, rate in said.items() if rate is not None},
-                nvlink_bytes_per_s=giga.get("NVLink GB/s"),
+                nvlink_bytes_per_s=_scaled(row, "NVLink GB/s", 1e9),
             ),
         )
 
 
-def _chip_of(cell: str) -> tuple[int, int] | None:
-    major, _, minor = cell.partition(".")
-    return (int(major), int(minor)) if minor else None
+def _names(row: Row) -> re.Pattern[str]:
+    names = row.text("driver's name")
+    try:
+        re.compile(names)
+    except re.error as error:
+        raise row.damaged(f"{names!r} is no driver's name: {error}", "write a regular expression") from None
+    return regex(names, re.IGNORECASE)
 
 
-ENTRIES: Final = tuple(_read_table())
+def _scaled(row: Row, column: str, unit: float) -> float | None:
+    figure = row.figure(column)
+    return None if figure is None else unit * figure
+
+
+ENTRIES: Final = tuple(read_peaks(Path(__file__).with_suffix(".txt")))
 """Patterns of the names that drivers give, with their GPU. The first that matches decides, so a narrower one comes
 before a wider one."""
 

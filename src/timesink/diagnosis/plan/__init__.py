@@ -25,7 +25,7 @@ from timesink.diagnosis.pricing import (
     scaled,
     worth_ms,
 )
-from timesink.diagnosis.rule import deciding
+from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
 from timesink.fixes import Beside, Fix, Offer, on_rank
 from timesink.fixes.measured import MINDED, MeasuredPrices
@@ -47,8 +47,16 @@ from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, toget
 from timesink.whatif.edit import Together
 from timesink.whatif.pricing import Pricer
 
-WORTH: Final = deciding("worth")
-MOSTLY: Final = deciding("mostly")
+WORTH: Final = Limit.ratio(
+    0.02,
+    "a change that wins less of the step is not a rung of a plan",
+    "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+)
+MOSTLY: Final = Limit.ratio(
+    0.5,
+    "what kernels attain is said where more than half of their time has a known bound",
+    "docs/rules/KRN109.md",
+)
 NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from timesink.diagnosis.plan import WORTH, Joint
 from timesink.diagnosis.pricing import replay_error
-from timesink.diagnosis.rule import deciding
+from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Quantity
 from timesink.fixes import Fix
 from timesink.knowledge.assumptions import machines
@@ -45,7 +45,11 @@ ASSUMED: Final = (
     "GPU grow with the batch, smaller ones once they fill it; the optimizer and collectives stay. A larger batch "
     "changes training"
 )
-BUSY: Final = deciding("busy")
+BUSY: Final = Limit.ratio(
+    0.05,
+    "what a CPU does for which the GPU waits nearly all the time is not the launching that stays as it is",
+    "programs whose larger batches were measured (benchmarks/ladders, H100) keep the GPU busy for 59 to 97 %",
+)
 _OF_WEIGHTS: Final = ("communication", "foreach")
 
 

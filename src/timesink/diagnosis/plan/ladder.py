@@ -18,7 +18,7 @@ from timesink.diagnosis.places import ChangePlace, place_in_program
 from timesink.diagnosis.plan import NOTHING, TO_LOOK_INTO, WORTH, Chosen, Joint, Named, candidates
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
 from timesink.diagnosis.pricing import claimed_ms_per_step, replay_error, to_be_expected
-from timesink.diagnosis.rule import deciding
+from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
 from timesink.fixes import Fix
@@ -308,8 +308,17 @@ def _marginal(now: Quantity, won: Quantity, before_ms: float) -> Quantity:
     return Quantity(value, "ms", max(low, 0.0), min(high, before_ms))
 
 
-NEARLY: Final = deciding("nearly")
-LATER: Final = deciding("later")
+NEARLY: Final = Limit.ratio(
+    0.75,
+    "a change comes before one that wins more where it wins this much of that, and mends a cause, or leads further",
+    "benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
+)
+LATER: Final = Limit.ratio(
+    0.25,
+    "of changes after the first, one that leads further comes before one that wins more where it wins this much "
+    "of that: what comes first is tried first, later ones are steps on the way",
+    "benchmarks/ladders, tune: a graph that wins half of what compiling does, and lets bf16 win two thirds",
+)
 Gain = Callable[[Collection[str]], Quantity | None]
 
 

@@ -10,11 +10,12 @@ from math import isfinite
 
 import polars as pl
 
-from timesink.knowledge import gpus, table_rows
+from timesink.knowledge import gpus
 from timesink.measures.counters import KernelCounters, Occupancy, Stalls, kernel_counters, occupancy_of, stalls_of
 from timesink.measures.counters.causes import limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
+from timesink.measures.counters.sheet_figures import SHEET_FIGURES
 from timesink.measures.counters.waste import Access, access_of, active_lanes
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
@@ -152,11 +153,10 @@ _WORKED: Mapping[str, Callable[[LaunchFacts], Value]] = {
 
 
 def _figures() -> Iterator[Figure]:
-    """The rows of `sheet.txt`: the unit of what is no number is ``text``. A figure without counters is worked out."""
-    for key, group, head, unit, counters in (row.values() for row in table_rows(__file__)):
-        names = () if counters == "-" else tuple(counters.split(", "))
-        of = None if names else _WORKED.get(key) or _stall(key.removeprefix("stall_").removesuffix("_pct"))
-        yield Figure(key, group, head, unit.replace("text", "").strip("-"), names, of, is_text=unit == "text")
+    for group, figures in SHEET_FIGURES.items():
+        for key, head, unit, counters in figures:
+            of = None if counters else _WORKED.get(key) or _stall(key.removeprefix("stall_").removesuffix("_pct"))
+            yield Figure(key, group, head, unit.replace("text", ""), counters, of, is_text=unit == "text")
 
 
 FIGURES = tuple(_figures())

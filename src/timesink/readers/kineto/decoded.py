@@ -11,7 +11,6 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
-from timesink.knowledge import table_rows
 from timesink.knowledge.vendors import NO_GPU, vendor_of_calls
 from timesink.model.names import mapped
 from timesink.model.schema import ColumnValues, Table
@@ -253,7 +252,30 @@ def _count(value: Any) -> int | None:
 
 
 # Counts of the decoder, each with what it means; a count of zero is silent.
-_COUNTED: Final = tuple((row["count"], NoteKind[row["kind"]], row["message"]) for row in table_rows(__file__))
+_COUNTED: Final = (
+    ("damaged_records", NoteKind.DATA_LOSS, "damaged records passed over; reading went on at the next event"),
+    ("no_object", NoteKind.DATA_LOSS, "elements of traceEvents that are no events"),
+    ("bad_time", NoteKind.DATA_LOSS, "events without a usable time"),
+    ("negative_duration", NoteKind.DATA_LOSS, "events that end before they start"),
+    ("too_many", NoteKind.DATA_LOSS, "events beyond the 2,147,483,648 one file may hold"),
+    ("texts_not_kept", NoteKind.DATA_LOSS, "texts beyond the budget for distinct texts"),
+    ("bad_utf8", NoteKind.DATA_LOSS, "distinct texts with bytes that are not UTF-8, replaced by U+FFFD"),
+    ("cut_texts", NoteKind.DATA_LOSS, "distinct texts cut to 1 MiB"),
+    ("bad_escapes", NoteKind.ASSUMED, "distinct texts with a backslash that escapes nothing, kept as written"),
+    ("missing_duration", NoteKind.ASSUMED, "complete events without a duration, kept as instants"),
+    ("guessed_category", NoteKind.ASSUMED, "events without a category, placed by what they carry"),
+    (
+        "no_device",
+        NoteKind.ASSUMED,
+        "device events without a usable GPU number, placed by process number, else on GPU 0",
+    ),
+    ("no_category", NoteKind.SKIPPED, "events without a category that nothing else places"),
+    ("begin_end", NoteKind.SKIPPED, "begin and end events: the profiler writes complete events"),
+    ("counters", NoteKind.SKIPPED, "counter samples"),
+    ("instants", NoteKind.SKIPPED, "instants of no known kind"),
+    ("other_phases", NoteKind.SKIPPED, "events of a phase that is not read"),
+    ("device_ranges", NoteKind.SKIPPED, "GPU-side copies of user ranges: ranges are projected onto the GPU anew"),
+)  # fmt: skip
 _CATEGORIES_NAMED = 5
 
 

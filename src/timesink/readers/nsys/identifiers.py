@@ -8,12 +8,13 @@ bits 0 to 23 (NVIDIA's export documentation, "Serialized process and thread iden
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.knowledge import profiler_texts, table_rows
+from timesink.knowledge import profiler_texts
 from timesink.model.arrays import Int64Array
 from timesink.model.schema import nulls
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
@@ -180,16 +181,25 @@ class Enumeration(Record):
         return words.zip_with(numbers.is_not_null(), nulls(self.dtype, len(numbers)))
 
 
-def _kinds(of: str) -> dict[str, str]:
-    """The rows of `identifiers.txt` of one enumeration: what CUPTI calls a value, and the kind that it is here."""
-    return {row["recorded"]: row["kind"] for row in table_rows(__file__) if row["of"] == of}
-
-
+# What CUPTI calls the values of each enumeration, and the kinds that they are here.
+_MEMORY: Final = {
+    "PAGEABLE": "pageable", "PINNED": "pinned", "DEVICE": "device", "ARRAY": "array", "MANAGED": "managed",
+    "DEVICE_STATIC": "device", "MANAGED_STATIC": "managed", "UNKNOWN": "unknown",
+}  # fmt: skip
+_COPY: Final = {
+    "UNKNOWN": "unknown", "HTOD": "h2d", "DTOH": "d2h", "HTOA": "h2d", "ATOH": "d2h", "ATOA": "d2d", "ATOD": "d2d",
+    "DTOA": "d2d", "DTOD": "d2d", "HTOH": "h2h", "PTOP": "p2p", "UVM_HTOD": "h2d", "UVM_DTOH": "d2h",
+    "UVM_DTOD": "d2d",
+}  # fmt: skip
+_SYNC: Final = {
+    "UNKNOWN": "unknown", "EVENT_SYNCHRONIZE": "event", "STREAM_WAIT_EVENT": "stream_wait_event",
+    "STREAM_SYNCHRONIZE": "stream", "CONTEXT_SYNCHRONIZE": "device",
+}  # fmt: skip
 # CUDA_MEMOPR_MEMORY_KIND: 0 is pageable, 1 is pinned.
-MEMORY = Enumeration(sources.MEMORY_KINDS, "MEMORY_KIND_", _kinds("memory"), MemoryKind)
+MEMORY = Enumeration(sources.MEMORY_KINDS, "MEMORY_KIND_", _MEMORY, MemoryKind)
 # CUDA_MEMCPY_KIND. Arrays live on the device; unified-memory migrations count as what they move.
-COPY = Enumeration(sources.COPY_KINDS, "MEMCPY_KIND_", _kinds("copy"), CopyKind)
-SYNC = Enumeration(sources.SYNC_KINDS, "SYNCHRONIZATION_TYPE_", _kinds("sync"), SyncKind)
+COPY = Enumeration(sources.COPY_KINDS, "MEMCPY_KIND_", _COPY, CopyKind)
+SYNC = Enumeration(sources.SYNC_KINDS, "SYNCHRONIZATION_TYPE_", _SYNC, SyncKind)
 
 
 def migrations(export: Export) -> frozenset[int]:

@@ -71,9 +71,8 @@ def _one_pass(trace: Trace, unit: RepeatedUnit, work: ExtraWork, of_op: Int64Arr
     own = ops.select((pl.col("rank") == work.device[0]) & (pl.col("device") == work.device[1])).to_series().to_numpy()
     count = np.full(work.rows.size, max(unit.times, 2.0))
     one_each, packed = (remaining_share(trace, work.rows, fill[work.rows], count) for fill in fills(trace))
-    # Micro-batches are mostly made as large as the GPU takes: only kernels whose grids do not fill it gain.
-    usual = one_each if unit.kind is Kind.MICRO_BATCHES else (one_each + packed) / 2.0
-    return OnePass(unit, work, np.flatnonzero(own & (of_op == 0)), (one_each, usual, packed))
+    # A grid that fills the GPU is taken to keep it busy: only at best do blocks of others find room beside its own.
+    return OnePass(unit, work, np.flatnonzero(own & (of_op == 0)), (one_each, one_each, packed))
 
 
 def _unit_numbers(trace: Trace, order: CallOrder, runs: list[Run]) -> Int64Array:

@@ -258,6 +258,7 @@ class Idle(Subject):
     GAP_MOST_US: Assumption
     TIMED_BLOCKS: Assumption
     TIMED_SHARE: Assumption
+    SLOW_OPERATOR_US: Assumption
     START_UP_LAUNCH_MS: Assumption
     START_UP_FIRST_LAUNCH_MS: Assumption
     START_UP_CALL_MS: Assumption

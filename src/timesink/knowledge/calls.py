@@ -30,6 +30,10 @@ EVENT_SYNC: Final = Pattern(
     "waits for an event",
     ("hipEventSynchronize", "urEventWait"), ("cudaEventQuery", "urEnqueueEventsWait"),
 )
+POLLS: Final = Pattern(
+    "^(?:cuda|cu|hip)(?:Stream|Event)Query", "asks whether work is done, and goes on at once",
+    ("cuStreamQuery", "hipEventQuery"), "cudaStreamSynchronize",
+)
 EVENT_QUERY: Final = Pattern(
     "^(?:cuda|cu|hip)EventQuery", "asks for an event, without waiting",
     "cudaEventQuery", "cudaEventSynchronize",
@@ -60,7 +64,7 @@ COPY_BLOCKING: Final = Pattern(
     ("cudaMemcpy_v3020", "cudaMemcpyFromSymbol", "hipMemcpyWithStream"), "cudaMemset",
 )
 ALLOCATION: Final = Pattern(
-    r"^(?:(?:cuda|hip)(?:Malloc|HostAlloc|HostRegister)|cuMem(?:Alloc|HostAlloc|HostRegister|Create|Map)"
+    r"^(?:(?:cuda|hip)(?:Malloc|Host(?:Alloc|Malloc|Register))|cuMem(?:Alloc|HostAlloc|HostRegister|Create|Map)"
     r"|(?:ur|pi)(?:ext)?USM\w*Alloc|zeMemAlloc)",
     "takes memory from the driver",
     ("cudaMalloc", "cuMemCreate", "cudaHostAlloc", "urUSMDeviceAlloc"),

@@ -35,13 +35,15 @@ from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTIO
 from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.compile.summary import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
+from timesink.measures.idle.before_launches import launching_time, slow_calls
 from timesink.measures.idle.blame import idle_blame, is_effective
-from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, launching_time, python_time, system_time
+from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, python_time, system_time
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows, waits_for_work
 from timesink.measures.kernels import median_kernel_ns
 from timesink.measures.repeats.units import launched_again
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
+from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import profiler_cost
@@ -264,11 +266,14 @@ def _before_launches(trace: Trace) -> Rows:
         why = "launches are blocking, so that the CPU is never ahead of the GPU"
         return Undecided(why, "unset CUDA_LAUNCH_BLOCKING and capture again")
     queues, kernel_ns = launches(trace), median_kernel_ns(trace)
+    held_ns = {part.device: part.per_step_ns for part in slow_calls(trace) if len(part.intervals)}
     starved = [
         (blamed, queue, interval_ns)
         for blamed in launching_time(trace)
         for queue in (queues[blamed.device],)
-        if (interval_ns := queue.interval_p50_ns or 0.0) > kernel_ns.get(blamed.device, 0.0)
+        if (queue.interval_p50_ns or 0.0) > kernel_ns.get(blamed.device, 0.0)
+        and not (blamed.device in held_ns and queue.launches_per_step and queue.launches_per_step <= _ONE_LAUNCH)
+        for interval_ns in (_interval_ns(blamed, queue),)
     ]
     if not starved:
         return Clear(tuple(map(_queue_fact, queues.values())))
@@ -287,7 +292,24 @@ def _before_launches(trace: Trace) -> Rows:
         )
         for blamed, queue, interval_ns in starved
     ]
-    return [replace(row, variant=obstacle.kind if obstacle else "") for row in rows]
+    variant = obstacle.kind if obstacle else "replayed" if _is_replayed(trace) else ""
+    return [replace(row, variant=variant) for row in rows]
+
+
+def _is_replayed(trace: Trace) -> bool:
+    """Whether CUDA graphs replay most of what the devices run."""
+    shared, is_graph = launch_links(trace).shared, (trace[DEVICE_OPS]["kind"] == "graph").to_numpy()
+    return bool(2 * (shared | is_graph).sum() > shared.size)
+
+
+_ONE_LAUNCH: Final = 1.5  # per step: there is nothing to launch together
+
+
+def _interval_ns(blamed: BlamedTime, queue: DeviceLaunches) -> float:
+    """From one launch to the next on average: the median of launches that come in bursts is no rate."""
+    if queue.launches_per_step:
+        return blamed.step_ns / queue.launches_per_step
+    return blamed.step_ns / max(queue.launch_count, 1)
 
 
 def _repeated(trace: Trace, blamed: BlamedTime) -> str | None:

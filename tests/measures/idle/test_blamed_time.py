@@ -10,8 +10,9 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.measures.idle.before_launches import launching_time
 from timesink.measures.idle.blame import idle_shares
-from timesink.measures.idle.blamed_time import launching_time, python_time
+from timesink.measures.idle.blamed_time import python_time
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline import device_timeline

@@ -32,7 +32,8 @@ from timesink.knowledge.kernels import PRODUCTS
 from timesink.knowledge.ranges import DDP_FORWARD
 from timesink.measures.communication import may_communicate, without_contention
 from timesink.measures.communication.waits import collective_waits
-from timesink.measures.idle.blamed_time import launching_time, python_time
+from timesink.measures.idle.before_launches import launching_time
+from timesink.measures.idle.blamed_time import python_time
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps import steps

@@ -1,9 +1,9 @@
 """Idle time of the steady steps by cause, with the place that accounts for most of it.
 
-Idle time in which the host worked towards the next launch (`launching_time`) is told apart from idle time in which it
-did something else (`python_time`). Untraced time between operators and calls can be either: framework dispatch (module
-calls, wrappers, and all of it where no operators were recorded) takes microseconds at a time, so short stretches count
-as dispatch and long ones as Python.
+Idle time in which the host worked towards the next launch (`before_launches.launching_time`) is told apart from idle
+time in which it did something else (`python_time`). Untraced time between operators and calls can be either: framework
+dispatch (module calls, wrappers, and all of it where no operators were recorded) takes microseconds at a time, so short
+stretches count as dispatch and long ones as Python.
 
 A place is a thread with the call, operator, range and frame that it was in. Places are told of a slice of stretches at
 a time, and added up: a long trace has as many stretches as kernels, and few places.
@@ -18,7 +18,6 @@ import polars as pl
 from timesink._native import summed
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.blame import idle_blame, intervals_of
-from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.lines import sampled_line
 from timesink.measures.lines.stacks import own_frames
 from timesink.measures.steps import steps
@@ -26,7 +25,6 @@ from timesink.measures.steps.parts import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import push_pop_ranges
-from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import slices
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
@@ -36,7 +34,6 @@ from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
-_DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 
 
@@ -98,25 +95,9 @@ def _blame_devices(trace: Trace, causes: Collection[str], wanted: pl.Expr | None
 
 
 @remembered
-def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
-    """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input, waits and start-up.
-
-    Where that is more than what Python takes, it is the launching of the whole step that the device waits for, its
-    Python and its optimizer included: a CUDA graph takes the place of all three.
-    """
-    later = pl.lit(~start_up(trace).holds(idle_blame(trace).stretches))
-    dispatch = blamed_time(trace, _DISPATCH, later & ~_untraced_python())
-    python_ns = {part.device: part.per_step_ns for part in python_time(trace)}
-    if all(part.per_step_ns <= python_ns[part.device] for part in dispatch):
-        return dispatch
-    launching = {part.device: part for part in blamed_time(trace, LAUNCHING_CAUSES, later)}
-    return tuple(launching[part.device] if part.per_step_ns > python_ns[part.device] else part for part in dispatch)
-
-
-@remembered
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in Python and other host work that launches nothing, outside input and waits."""
-    return blamed_time(trace, _PYTHON, (pl.col("cause") != "untraced") | _untraced_python())
+    return blamed_time(trace, _PYTHON, (pl.col("cause") != "untraced") | untraced_python())
 
 
 def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
@@ -124,7 +105,7 @@ def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
     return blamed_time(trace, ("os_call",))
 
 
-def _untraced_python() -> pl.Expr:
+def untraced_python() -> pl.Expr:
     """Whether an untraced stretch is Python rather than dispatch."""
     return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= assumed.DISPATCH_MOST_US.ns)
 

@@ -18,6 +18,7 @@ from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import (
     LOADS_MODULE,
+    POLLS,
     READS_OR_WRITES,
     SLEEPS,
     STREAM_ORDERED,
@@ -218,6 +219,8 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     if table is RANGES:
         thread[(own["kind"] != "push_pop").to_numpy()] = -1
     start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+    if table is API_CALLS:
+        end = _polling_until(trace)[low:high]
     if table is OS_CALLS:
         in_system = os_time(trace)
         paired = np.concatenate((work.bursts.owner, work.bursts.worker))  # autograd's threads wait for each other
@@ -227,6 +230,28 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     rows = np.flatnonzero((windows.covered_ns(start, end) > 0) & (thread >= 0))
     of_thread, cause = thread[rows].astype(np.int64), _causes(trace, table, frame, low + rows)
     return timeline_of[of_thread], start[rows], end[rows], low + rows, of_thread, cause
+
+
+@remembered
+def _polling_until(trace: Trace) -> Int64Array:
+    """When each of `api_calls` is over: its end, and of one that asks whether work is done the start of its thread's
+    next call, where that asks again soon: the loop around them does nothing else."""
+    calls = trace.get(API_CALLS)
+    polls, start, end = (
+        matches(calls["name"], POLLS).to_numpy(),
+        calls["start_ns"].to_numpy(),
+        calls["end_ns"].to_numpy(),
+    )
+    if not polls.any():
+        return end
+    until = end.copy()
+    for _, first, last in thread_slices(calls):
+        again = np.flatnonzero(polls[first : last - 1] & polls[first + 1 : last]) + first
+        soon = again[
+            (start[again + 1] - end[again] > 0) & (start[again + 1] - end[again] <= assumed.DISPATCH_MOST_US.ns)
+        ]
+        until[soon] = start[soon + 1]
+    return until
 
 
 def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _Columns:
@@ -279,7 +304,7 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
 
 
 @remembered
-def _calls_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
+def calls_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
     """Of each of `host_ops` the first of `api_calls` that its thread begins in it and the one past the last: the same
     where there is none, both -1 where the thread calls nothing at all."""
     ops, calls = trace.get(HOST_OPS), trace.get(API_CALLS)
@@ -300,7 +325,7 @@ def _searching(trace: Trace) -> BoolArray:
     found = np.zeros(calls.height, np.bool_)
     if not (convolves := matches(names, ranges.CONVOLVES).to_numpy()).any():
         return found
-    low, high = _calls_inside(trace)
+    low, high = calls_inside(trace)
     waits = np.append(0, np.cumsum(np.isin(call_kinds(calls["name"]), _WAITING)))
     kernels, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
     order = np.argsort(call, kind="stable")
@@ -317,7 +342,7 @@ def _searched(trace: Trace) -> BoolArray:
     names, searching = trace.get(HOST_OPS)["name"], _searching(trace)
     if not searching.any():
         return np.zeros(len(names), np.bool_)
-    count, (low, high) = np.append(0, np.cumsum(searching)), _calls_inside(trace)
+    count, (low, high) = np.append(0, np.cumsum(searching)), calls_inside(trace)
     found: BoolArray = (count[high] > count[low]) & matches(names, ranges.CONVOLVES).to_numpy()
     return found
 
@@ -331,7 +356,7 @@ def _computes_on_host(trace: Trace) -> BoolArray:
     long = end - start >= fixes.CAPTURED_WITHIN_US.ns
     if not long.any():
         return found
-    low, high = _calls_inside(trace)
+    low, high = calls_inside(trace)
     rows = np.flatnonzero(long & (low == high) & (low >= 0))
     rows = rows[matches(frame["name"][rows], ranges.COMPUTES).to_numpy()]
     for _, first, last in thread_slices(frame) if rows.size else ():

@@ -11,6 +11,8 @@ COSTLY = 0.03
 FREE = 0.02
 """Below this share, measured or foretold, a gain counts as none."""
 NONE = "none"
+UNDECIDED = "undecided"
+"""Of a healthy program no false verdict, and no answer either: as many as a floor says may have it."""
 ARTEFACT = "profiler_overhead"
 
 
@@ -77,6 +79,7 @@ class Figures:
     top3: float | None
     healthy: int
     false_verdicts: float | None
+    undecided_verdicts: float | None
     priced: int
     mean_error_points: float | None
     median_relative_error: float | None
@@ -134,7 +137,8 @@ def figures(observations: Sequence[Observation]) -> Figures:
         top1=share(item.verdict == item.owed for item in costly),
         top3=share(top(item, 3) for item in costly),
         healthy=len(healthy),
-        false_verdicts=share(item.verdict != NONE for item in healthy),
+        false_verdicts=share(item.verdict not in (NONE, UNDECIDED) for item in healthy),
+        undecided_verdicts=share(item.verdict == UNDECIDED for item in healthy),
         priced=len(pairs),
         mean_error_points=mean_error_points(pairs),
         median_relative_error=median_relative_error(pairs),

@@ -47,6 +47,8 @@ def test_top_three_counts_different_bottlenecks() -> None:
 
 def test_a_verdict_on_a_healthy_program_is_false() -> None:
     assert figures([CLEAN, replace(CLEAN, verdict="launch_bound")]).false_verdicts == 0.5
+    open_one = figures([CLEAN, replace(CLEAN, verdict="undecided")])
+    assert (open_one.false_verdicts, open_one.undecided_verdicts) == (0.0, 0.5)
 
 
 def test_a_fault_not_found_is_a_gain_of_nothing() -> None:
@@ -99,8 +101,8 @@ def test_measurements_of_several_calls_are_one_median_over_all_processes() -> No
 
 
 TODAY = Figures(
-    costly=70, top1=0.942857, top3=0.985714, healthy=18, false_verdicts=0.0, priced=93, mean_error_points=3.3,
-    median_relative_error=0.08, sign_right=0.91, coverage=0.77,
+    costly=70, top1=0.942857, top3=0.985714, healthy=18, false_verdicts=0.0, undecided_verdicts=0.0, priced=93,
+    mean_error_points=3.3, median_relative_error=0.08, sign_right=0.91, coverage=0.77,
 )  # fmt: skip
 FLOORS = floors.rows([("tune", "torch", TODAY)])
 
@@ -117,6 +119,7 @@ def test_the_figures_of_today_are_no_breach() -> None:
     ("changes", "name"),
     [({"top1": 65 / 70}, "top1"), ({"top3": 68 / 70}, "top3"), ({"coverage": 0.75}, "coverage"),
      ({"costly": 69}, "costly"), ({"false_verdicts": 1 / 18}, "false_verdicts"),
+     ({"undecided_verdicts": 1 / 18}, "undecided_verdicts"),
      ({"mean_error_points": 3.36}, "mean_error_points"),
      ({"coverage": None}, "coverage")],
 )  # fmt: skip

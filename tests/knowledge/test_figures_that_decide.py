@@ -18,7 +18,7 @@ from timesink.measures.communication.matching import TokenSequence, align_sequen
 from timesink.measures.communication.pipelines import Schedule
 from timesink.measures.counters import Resource, bounds
 from timesink.measures.idle.blame import is_effective
-from timesink.measures.idle.causes import os_time
+from timesink.measures.idle.lasting_calls import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
 from timesink.measures.kernels.small_grids import tiny_kernels, unused_lanes

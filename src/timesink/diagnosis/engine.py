@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
+from timesink.diagnosis.all_clear import without_finding
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import beyond_error, in_order, longer_text, price, share_claims, within_claim, worth_ms
@@ -265,7 +266,7 @@ def _conclusion(
             f"{first_said}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}",
         )
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
-    verdict, said = headline.without_finding(usual or trace, bool(ranked), bounds, rulings)
+    verdict, said = without_finding(usual or trace, bool(ranked), bounds, rulings)
     if not first_said:
         return verdict, said
     return (

@@ -3,58 +3,40 @@
 `without_finding` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from timesink.diagnosis.pricing import is_of_idle_time
 from timesink.diagnosis.rule import Limit
-from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Clear,
     DeviceFigures,
     Finding,
-    Found,
     Note,
-    Ruling,
     StepFigures,
     Undecided,
 )
 from timesink.diagnosis.words import (
-    as_started,
+    drifting,
     guessed_steps,
     number,
-    period_text,
-    said_of_compilation,
     work_outside,
 )
 from timesink.knowledge.assumptions import replay as assumed
-from timesink.knowledge.ranges import ENGINE_STEP
-from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.idle.blame import idle_shares
-from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.lateness import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
-from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
-from timesink.measures.steps.proof import StepOrigin
+from timesink.measures.steps.per_step import period_name, period_ns, step_windows
 from timesink.measures.timeline import device_names, device_timeline, of_device
-from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import LEAST_NS, known
-from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
-from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES, SOURCES
+from timesink.model.tables import DEVICE_OPS, SOURCES
 from timesink.model.trace import Trace, remembered
 from timesink.records import replace
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_MS, time_text
 
 QUIET: Final = Limit.ratio(
     0.1,
@@ -128,7 +110,7 @@ def preface(trace: Trace, usual: Trace | None) -> str:
 def is_mostly_outside(trace: Trace) -> bool:
     """Whether more than half of the devices' work is in no step, and is not what the steps do too."""
     outside_ns, all_ns = outside_steps(trace)
-    return bool(work_outside(trace)) and 2 * outside_ns > all_ns and not _all_alike(trace)
+    return bool(work_outside(trace)) and 2 * outside_ns > all_ns and not all_alike(trace)
 
 
 def _too_few_steps(trace: Trace) -> str:
@@ -221,6 +203,8 @@ def notes(trace: Trace) -> tuple[Note, ...]:
         collected.append(Note("no GPU work of a whole step was found: figures per step are for the whole window"))
     if (outside := work_outside(trace)) and not is_mostly_outside(trace):
         collected.append(Note(f"{outside}: figures per step leave it out"))
+    if drift := drifting(trace):
+        collected.append(Note(drift))
     if guessed := guessed_steps(trace):
         collected.append(Note(guessed))
     if step_ns and profiled_ns:
@@ -266,108 +250,7 @@ def not_diagnosable(trace: Trace) -> Undecided | None:
     return Undecided(*bar) if bar else None
 
 
-def _one_engine_step(trace: Trace) -> str:
-    """What the only step of a serving engine in the trace ran; '' for any other trace."""
-    projected = range_projection(trace).filter(matches(range_projection(trace)["name"], ENGINE_STEP))
-    if steps(trace).times.count or sum(phase.steps for phase in serving_phases(trace)) != 1 or not projected.height:
-        return ""
-    # Annotations nest, and the outer one may begin while the device still does what was launched before the trace.
-    step = projected.sort("first_ns").row(-1, named=True)
-    device = (step["rank"], step["device"])
-    span_ns = step["last_ns"] - step["first_ns"]
-    busy_ns = int(device_timeline(trace)[device].busy.covered_ns([step["first_ns"]], [step["last_ns"]])[0])
-    launched = launch_links(trace)
-    replayed = int(launched.shared.sum())
-    graphs = int(np.unique(launched.call[launched.shared]).size)
-    by_graph = f", {replayed} of them replayed by {number(graphs, 'graph launch', 'graph launches')}" if graphs else ""
-    name = serving_phases(trace)[0].phase.value
-    return (
-        f"The trace holds one {name} step of a serving engine: {step['op_count']} operations in {time_text(span_ns)}"
-        f"{by_graph}, and the GPU is busy {share_text(busy_ns / max(span_ns, 1))} of it. What the GPU waits for "
-        "between steps cannot be told from one: record ten or more."
-    )
-
-
-def without_finding(
-    trace: Trace, has_findings: bool, bounds: Sequence[tuple[Card, Finding]] = (), rulings: Sequence[Ruling] = ()
-) -> tuple[Bottleneck, str]:
-    """The verdict on a trace in which no finding is worth a change: nothing limits it, or nobody can tell, and why.
-
-    `bounds` are findings that may save a hundredth of the step, or nothing; `rulings` are what all rules said.
-    """
-    if why := _untold(trace):
-        return Bottleneck.UNDECIDED, why
-    if not (timelines := device_timeline(trace).by_device):
-        profiled = number(trace.get(KERNEL_PROFILES).height, "kernel")
-        if not any(isinstance(ruling.verdict, Clear | Found) for ruling in rulings):
-            return Bottleneck.UNDECIDED, f"{profiled} profiled one by one, without the counters that any rule needs."
-        return Bottleneck.NONE, f"{profiled} profiled one by one, and no rule finds a change worth making."
-    busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
-    devices = "The GPU is" if len(timelines) == 1 else f"The {len(timelines)} GPUs are"
-    cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
-    said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_exchanging(trace)}{_attained(trace)}{cause}"
-    if unearned := _unearned(trace, busy, has_findings, rulings):
-        has_length = any(line.span_ns for line in timelines.values())
-        return Bottleneck.UNDECIDED, f"{said}; {unearned}." if has_length else f"{unearned}."
-    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
-    if bounds:
-        most: dict[str, str] = {}
-        for card, finding in bounds:  # of several places the dearest
-            most.setdefault(card.name, f"{card.name} {saving_text(finding, interval=False)}")
-        what = f"no finding surely saves 1 % of a step: {', '.join([*most.values()][:_BOUNDS_SHOWN])}"
-    if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):
-        what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "
-        what += "nsys profile --cuda-graph-trace=node"
-    return Bottleneck.NONE, f"{said}; {what}."
-
-
-def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[Ruling]) -> str:
-    """Why nobody may say that nothing limits the step: what the file lacks, what a rule leaves open, or what is idle
-    for no known cause."""
-    undecided = [ruling.verdict for ruling in rulings if isinstance(ruling.verdict, Undecided)]
-    doubts = [(lack.why, lack.to_decide) for lack in known(trace).doubts]
-    doubts += [(left.why, left.to_decide) for left in undecided if left.most_ratio > QUIET.default]
-    if doubts:
-        return as_started(trace, "{}. To decide: {}".format(*doubts[0]))
-    if not has_findings and (outside := _mostly_without_device(trace) or _mostly_outside(trace)):
-        return outside
-    if 1 - busy * _lengthened(trace) > QUIET.default:
-        return "no rule names a cause, and not all that the CPU did in that time was recorded"
-    return ""
-
-
-def _lengthened(trace: Trace) -> float:
-    """How many times as long as without a profiler the recorded step is, as told or estimated; at least 1."""
-    recorded_ns = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
-    return max(recorded_ns / ((step_ms(trace) or 0.0) * NS_PER_MS or recorded_ns or 1.0), 1.0)
-
-
-def _mostly_without_device(trace: Trace) -> str:
-    """What to say of a window that is less than half of what was recorded, in which the device has no work at all; ''
-    for a trace with steps, or of little else than device work."""
-    if period_name(trace) != "window":
-        return ""
-    window_ns = max(budget.span_ns for budget in device_timeline(trace))
-    extents = (trace.of_ranks({rank}).extent_ns for rank in trace.rank_numbers)
-    recorded_ns = max(last_ns - first_ns for first_ns, last_ns in filter(None, extents))
-    if window_ns >= _MOSTLY * recorded_ns:
-        return ""
-    return f"it has no work in the rest of the {time_text(recorded_ns)} that were recorded"
-
-
-def _mostly_outside(trace: Trace) -> str:
-    """What to say of steps that are guessed or few, and hold less than half of what the devices ran; else ''. Few that
-    are found are enough where the rest of the time is as they are."""
-    lines = device_timeline(trace).by_device.items()
-    held = [line.busy.covered_ns(*step_windows(trace, device)).sum() for device, line in lines]
-    share = sum(held) / sum(line.busy.total_ns for _, line in lines)
-    is_guess = steps(trace).origin is StepOrigin.GUESSED
-    if share >= _MOSTLY or not (is_guess or (steps(trace).count < _FEW and not _all_alike(trace))):
-        return ""
-    return f"the {'guessed' if is_guess else 'few whole'} steps hold {share_text(share)} of what it ran"
-
-
-def _all_alike(trace: Trace) -> bool:
+def all_alike(trace: Trace) -> bool:
     """Whether every device runs next to nothing outside of the steps that they do not run too, and is as busy there."""
     for device, line in device_timeline(trace).by_device.items():
         windows = Intervals.union_of(*step_windows(trace, device))
@@ -384,27 +267,6 @@ def _all_alike(trace: Trace) -> bool:
     return True
 
 
-def _untold(trace: Trace) -> str:
-    """Why nothing can be said of what limits a step of the trace; '' where it can."""
-    if (barred := not_diagnosable(trace)) is not None:
-        return f"{barred.why[:1].upper()}{barred.why[1:]}. To decide: {barred.to_decide}."
-    if one_step := _one_engine_step(trace):
-        return one_step
-    if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
-        compiled = said_of_compilation(trace)
-        return f"{compiled or 'The trace holds no GPU work'}, so no GPU bottleneck can be named."
-    if has_empty_steps(trace) and trace.get(API_CALLS).height and (missing := known(trace).missing):
-        return f"{missing[0].why[:1].upper()}{missing[0].why[1:]}. To decide: {missing[0].to_decide}."
-    if has_empty_steps(trace):
-        marked = steps(trace).times
-        held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
-        return (
-            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)} but holds no whole "
-            f"step of GPU work: all of it lies within {held}. To decide: record ten steps."
-        )
-    return ""
-
-
 def has_empty_steps(trace: Trace) -> bool:
     """Steps are marked, but none has all of its device work in the trace."""
     return bool(steps(trace).times.count) and not steps(trace).windows.height
@@ -417,49 +279,6 @@ def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
     if len(unequal) > _DIFFERENCES_SHOWN:
         said.append(f"ranks differ in {len(unequal) - _DIFFERENCES_SHOWN} more")
     return (*said, *filter(None, [missing_text(trace.get(SOURCES))]))
-
-
-def _of_step(trace: Trace, busy_ratio: float) -> str:
-    """What that share is of: the step as profiled, and where the step without the profiler is much shorter, which the
-    same kernels fill more of, that one too."""
-    device = max(device_timeline(trace).by_device, key=lambda device: period_ns(trace, device))
-    of_profiled = f" of {period_text(trace, device)}"
-    if (times := _lengthened(trace)) <= 1 + _LENGTHENED:
-        return of_profiled
-    share, about = share_text(min(busy_ratio * times, 1.0)), "" if trace.unprofiled_step_ns else "estimated "
-    without = f"the {about}{time_text(period_ns(trace, device) / times)} it takes without the profiler"
-    return f"{of_profiled} as profiled, {share} of {without}"
-
-
-def _exchanging(trace: Trace) -> str:
-    """The part of the step in which GPUs are busy with nothing but exchanges, and may wait for each other."""
-    lines = device_timeline(trace).by_device
-    alone = sum(share_of_step(trace, device, line.exposed_communication) for device, line in lines.items()) / len(lines)
-    return f", {share_text(alone)} with exchanges alone" if alone else ""
-
-
-def _attained(trace: Trace) -> str:
-    """How near the kernels run to their bound, where shapes and the GPU's peaks are known."""
-    bound = attainable(trace)
-    if bound.attained_ratio is None or bound.covered_ratio is None:
-        return ""
-    return (
-        f", with kernels at {share_text(bound.attained_ratio)} of the attainable bound"
-        f" ({share_text(bound.covered_ratio)} of kernel time has recorded shapes)"
-    )
-
-
-def _main_cause(trace: Trace) -> str:
-    """What most of the idle time is blamed on, where there is any and calls were recorded."""
-    if API_CALLS not in trace:
-        return ""
-    totals: Counter[str] = Counter()
-    for share in idle_shares(trace):
-        totals[share.cause] += round(share.per_step_ns)
-    if not totals.total():
-        return ""
-    cause = min(totals, key=lambda cause: (-totals[cause], cause))
-    return f"; {share_text(totals[cause] / totals.total())} of the idle time is {IDLE_WORDS[cause]}"
 
 
 def _ms(value_ns: float | None) -> float | None:

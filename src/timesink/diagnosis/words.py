@@ -6,6 +6,7 @@ from timesink.diagnosis.verdicts import StepName
 from timesink.knowledge.programs import BY_PYTHON, FRAMEWORKS, ProgramKind
 from timesink.knowledge.vendors import NVIDIA, as_of
 from timesink.measures.compile.summary import compile_summary
+from timesink.measures.kernels.drift import kernel_drift
 from timesink.measures.steps import outside_steps, steps
 from timesink.measures.steps.launch_sequences import step_candidates
 from timesink.measures.steps.marks import StepMarker
@@ -19,9 +20,11 @@ from timesink.model.names import matches
 from timesink.model.tables import THREADS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.untrusted import shortened
 
 _CANDIDATES_SHOWN: Final = 4  # as many as fit in a sentence
 _APART: Final = 0.05  # a mean that is farther from the median than this is named, with the median beside it
+_LONGEST: Final = 60  # letters of a kernel's name in a sentence
 _PRINTED: Final = 0.005  # half a unit of the last of three digits
 
 
@@ -61,6 +64,18 @@ def work_outside(trace: Trace) -> str:
         return ""
     work = f"{share_text(outside_ns / all_ns)} of the GPU's work ({time_text(outside_ns)} of {time_text(all_ns)})"
     return f"{work} lies outside of {_STEPS_OF[origin]}"
+
+
+def drifting(trace: Trace) -> str:
+    """Which kernel takes longer, or less, from step to step at one shape, as a clause; '' where none does."""
+    if (drift := kernel_drift(trace)) is None:
+        return ""
+    longer = "longer" if drift.ratio > 0 else "less"
+    name, lengths = shortened(drift.name, _LONGEST), f"{time_text(drift.first_ns)} to {time_text(drift.last_ns)}"
+    return (
+        f"{name} takes {share_text(abs(drift.ratio))} {longer} in the last steps than in the first at the same shape "
+        f"({lengths}), as where clocks, heat or a neighbour change"
+    )
 
 
 def which_step(trace: Trace, step_ms: float | None) -> StepName:

@@ -190,3 +190,15 @@ LIBRARY_LAUNCH: Final = Pattern(
 
 
 GATE: Final = {"activates": ACTIVATES, "multiplies": MULTIPLIES}  # one after the other
+REFERENCE: Final = Pattern(
+    r"^(?:void )?(?:naive_conv|miopenNaive)|(?:^|[ :_])[Nn]aive_?[Cc]onv|_naive_(?:fwd|bwd|wrw)_",
+    "a library's plain implementation, which it falls back on where none of its others takes the arguments",
+    ("naive_conv_ab_nonpacked_fwd_ncdhw_float_double_float", "naive_conv_packed_bwd_nchw_half_double_half"),
+    "sgemm_naive(int, int, int, float, const float *, const float *, float, float *)",
+)
+MEMORY_EFFICIENT: Final = Pattern(
+    "fmha_cutlass[FB]|PyTorchMemEffAttention|mem_eff_attention|AttentionBackwardKernel",
+    "PyTorch's memory-efficient attention, which is taken where FlashAttention and cuDNN do not take the inputs",
+    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>",
+)

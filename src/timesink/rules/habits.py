@@ -18,7 +18,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.words import number, of_period
 from timesink.fixes import Fix
 from timesink.fixes.replays import batch_units, batched_kernels, extra_kernels
 from timesink.fixes.work import (
@@ -32,6 +32,7 @@ from timesink.fixes.work import (
 )
 from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches, filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
+from timesink.measures.habits.grown_tensors import grown_tensors, times_on
 from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_constants
 from timesink.measures.habits.repeated_passes import recomputed, repeated_forward
 from timesink.measures.idle.blamed_time import blamed_time
@@ -42,6 +43,7 @@ from timesink.measures.repeats.one_pass import OnePass, one_passes
 from timesink.measures.repeats.order import HOST
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline import device_timeline
+from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
 from timesink.records import replace
@@ -184,7 +186,20 @@ def _shared(trace: Trace) -> Rows:
     return [Row(devices[0], figures, stated=stated)]
 
 
+def _caches(trace: Trace) -> Iterator[Row]:
+    """Tensors that are copied to grow: all of that time may go, and nothing says how much of it."""
+    for found in grown_tensors(trace):
+        copied = Intervals.of(times_on(trace, found.rows))
+        figures = {
+            "copied_ratio": share_of_step(trace, found.device, copied),
+            "count": number(round(found.per_step), "operator") if found.per_step >= 1 else "operators",
+            "entries": f"{found.entries:,}",
+        }
+        yield Row(found.device, figures, copied, claim=Claim({found.device: copied}), rows=found.rows[:SHOWN_ROWS])
+
+
 RULES: Final = (
+    declare("cache-copied", _caches),
     declare("activations-recomputed", _rows_of(recomputed, NO_RECOMPUTATION)),
     declare("launches-blocking", _blocking, asks_limits=True),
     declare("debugging-left-on", _debugging),

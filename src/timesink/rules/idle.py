@@ -13,6 +13,7 @@ import polars as pl
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template
 from timesink.diagnosis.rule import Limits, rule_texts
 from timesink.diagnosis.verdicts import (
+    Bottleneck,
     Claim,
     Clear,
     Evidence,
@@ -43,6 +44,7 @@ from timesink.measures.kernels import median_kernel_ns
 from timesink.measures.repeats.units import launched_again
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import begun_per_step, per_step_ns, period_name, period_ns, step_windows
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
@@ -293,7 +295,20 @@ def _before_launches(trace: Trace) -> Rows:
         for blamed, queue, interval_ns in starved
     ]
     variant = obstacle.kind if obstacle else "replayed" if _is_replayed(trace) else ""
-    return [replace(row, variant=variant) for row in rows]
+    waited = {"variant": "waited", "bottleneck": Bottleneck.HOST_SYNC, "change": None, "fix": None}
+    return [
+        replace(row, **waited) if _is_waited_for(trace, row.device) else replace(row, variant=variant) for row in rows
+    ]
+
+
+def _is_waited_for(trace: Trace, device: Device) -> bool:
+    """Whether a blocking call has drained the device before nearly all of its launches: what the CPU does from there to
+    the next launch is on time for nothing, and no graph can hold the waits."""
+    gaps = idle_blame(trace).on(device).group_by("op_row").agg(pl.col("sync_row").is_not_null().any())
+    return gaps.height > 1 and float(gaps["sync_row"].to_numpy().mean()) >= _NEARLY_ALL
+
+
+_NEARLY_ALL: Final = 0.75
 
 
 def _is_replayed(trace: Trace) -> bool:

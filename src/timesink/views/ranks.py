@@ -12,7 +12,7 @@ from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
-from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, may_hide, rebalanced
+from timesink.measures.ranks.lateness import Lateness, even_gain, lateness_of, latest_rank, may_hide, rebalanced
 from timesink.measures.ranks.parity import differences, missing_text, ranks_text
 from timesink.model.trace import Trace
 from timesink.rules.communication.ranks import SIDES, unsure_text
@@ -114,18 +114,36 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
         return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}); {waiting}"
     worst = latest_rank(late, waits.job.ranks)
     if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
-        limit = limits["gain_ratio"].default
-        is_open = may_hide(waits, late, limit)
-        if is_open and (unsure := unsure_text(waits, lateness_of(waits, as_if_exact=True), limit)):
-            return f"no rank is late for sure: {unsure}; {waiting}"
-        of = f"without the lateness of rank {worst.rank} the job gains {share_text(worst.gain_ratio)}"
-        return f"no straggler ({of}); {waiting}"
+        return f"{_nobody_alone(waits, late, limits['gain_ratio'].default)}; {waiting}"
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
     side, _ = SIDES[max(SIDES, key=lambda name: row[name])]
     return (
         f"rank {worst.rank} is late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
         f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"
     )
+
+
+def _nobody_alone(waits: CollectiveWaits, late: Lateness, limit: float) -> str:
+    """What is said where no rank is late by itself: that clocks leave it open, that several take turns, or that nobody
+    is."""
+    worst = latest_rank(late, waits.job.ranks)
+    if may_hide(waits, late, limit) and (unsure := unsure_text(waits, lateness_of(waits, as_if_exact=True), limit)):
+        return f"no rank is late for sure: {unsure}"
+    if in_turns := _late_in_turns(late):
+        return f"no single straggler: {in_turns}"
+    gain = share_text(worst.gain_ratio)
+    return f"no straggler (without the lateness of rank {worst.rank} the job gains {gain})"
+
+
+def _late_in_turns(late: Lateness) -> str:
+    """Which ranks take turns at being late and what the job gains without that, by the limit that `timesink diagnose`
+    goes by; '' where it is less."""
+    own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
+    gain = even_gain(late)
+    if len(own) < 2 or gain <= rule_texts("ranks-imbalanced").limits["gain_ratio"].default:
+        return ""
+    latest = ranks_text(tuple(sorted(own, key=lambda rank: (-own[rank], rank))))
+    return f"{latest} take turns at being late, and without that the job gains {share_text(gain)}"
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:

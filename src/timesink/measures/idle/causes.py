@@ -2,9 +2,6 @@
 
 The activity of a launching thread at an instant is its innermost range, Python frame, operator or CUDA call. Its cause
 comes from its name and from those around it.
-
-Calls into the operating system: formatting text, serialising and compressing happen between calls that write. Time
-between two such calls of a thread is theirs, where it is short and the thread did nothing else that was recorded.
 """
 
 from typing import Final, Self
@@ -15,81 +12,25 @@ import polars as pl
 from timesink._native import first_places, holding, innermost, places
 from timesink.knowledge import ranges
 from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import (
     LOADS_MODULE,
-    POLLS,
-    READS_OR_WRITES,
-    SLEEPS,
     STREAM_ORDERED,
-    WAITS_FOR_THREAD,
     CallKind,
     call_kinds,
 )
+from timesink.knowledge.kernels import decode
 from timesink.knowledge.operators import ALLOCATES
-from timesink.measures.timeline.attribution import host_nesting, launch_links, range_nesting
+from timesink.measures.idle.lasting_calls import os_time, polling_until
+from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped, matches
-from timesink.model.nesting import Nesting, slice_of, thread_slices
+from timesink.model.names import mapped, matches, of_each
+from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.whatif.graph import RankWork
-
-
-class OsTime(Record, eq=False):
-    """For each row of `os_calls`: `until_ns`, its end, or the start of the thread's next call that it belongs to;
-    `own`, whether it is a call of the program's, and no part of a CUDA call or of an operator; `for_thread`, whether
-    it waits for another thread."""
-
-    until_ns: Int64Array
-    own: BoolArray
-    for_thread: BoolArray
-
-
-@remembered
-def os_time(trace: Trace) -> OsTime:
-    """Take the calls into the operating system that are no part of something else that was recorded.
-
-    Calls at 0, 5 and 9 ms, of 1 ms each, and a CUDA call at 7 ms; only the first two are of one kind of work::
-
-        call    start  end  until
-        write   0      1    5
-        write   5      6    6, a CUDA call lies between
-        write   9      10   10, the last
-    """
-    calls = trace.get(OS_CALLS)
-    if not calls.height:
-        nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
-        return OsTime(nothing, never, never)
-    within = Nesting.of(trace.get(API_CALLS)).innermost_of(calls) >= 0
-    within |= host_nesting(trace).innermost_of(calls) >= 0
-    moves = matches(calls["name"], READS_OR_WRITES).to_numpy() & ~within
-    for_thread = matches(calls["name"], WAITS_FOR_THREAD).to_numpy()
-    own = moves | ((matches(calls["name"], SLEEPS).to_numpy() | for_thread) & ~within)
-    start, until = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy().copy()
-    place = range_nesting(trace).innermost_of(calls)
-    other = _other_starts(trace)
-    for key, first, last in thread_slices(calls):
-        rows = first + np.flatnonzero(moves[first:last])
-        before, after = rows[:-1], rows[1:]
-        starts = other.get(key, np.empty(0, np.int64))
-        quiet = np.searchsorted(starts, until[before]) == np.searchsorted(starts, start[after])
-        near = start[after] - until[before] <= assumed.WRITES_APART_US.ns
-        joined = quiet & near & (place[before] == place[after])
-        until[before[joined]] = np.maximum(start[after[joined]], until[before[joined]])
-    return OsTime(until, own, for_thread)
-
-
-def _other_starts(trace: Trace) -> dict[tuple[int, int, int], Int64Array]:
-    """When each thread began a CUDA call or an operator, in order."""
-    columns = ["rank", "process", "thread", "start_ns"]
-    both = pl.concat(trace.get(table).select(columns) for table in (API_CALLS, HOST_OPS)).sort(columns)
-    starts = both["start_ns"].to_numpy()
-    return {key: starts[first:last] for key, first, last in thread_slices(both)}
-
 
 # In order of priority: of two activities that enclose an instant, the cause named first counts, down to `logging`. From
 # `dispatch` on, the cause of the innermost activity counts.
@@ -220,7 +161,7 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
         thread[(own["kind"] != "push_pop").to_numpy()] = -1
     start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
     if table is API_CALLS:
-        end = _polling_until(trace)[low:high]
+        end = polling_until(trace)[low:high]
     if table is OS_CALLS:
         in_system = os_time(trace)
         paired = np.concatenate((work.bursts.owner, work.bursts.worker))  # autograd's threads wait for each other
@@ -232,39 +173,22 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     return timeline_of[of_thread], start[rows], end[rows], low + rows, of_thread, cause
 
 
-@remembered
-def _polling_until(trace: Trace) -> Int64Array:
-    """When each of `api_calls` is over: its end, and of one that asks whether work is done the start of its thread's
-    next call, where that asks again soon: the loop around them does nothing else."""
-    calls = trace.get(API_CALLS)
-    polls, start, end = (
-        matches(calls["name"], POLLS).to_numpy(),
-        calls["start_ns"].to_numpy(),
-        calls["end_ns"].to_numpy(),
-    )
-    if not polls.any():
-        return end
-    until = end.copy()
-    for _, first, last in thread_slices(calls):
-        again = np.flatnonzero(polls[first : last - 1] & polls[first + 1 : last]) + first
-        soon = again[
-            (start[again + 1] - end[again] > 0) & (start[again + 1] - end[again] <= assumed.DISPATCH_MOST_US.ns)
-        ]
-        until[soon] = start[soon + 1]
-    return until
-
-
 def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _Columns:
     """Where a thread loads compiled kernels: the time between the launches before and after it, on its timeline.
 
     A compiler that nobody put a range around (Nsight Systems records none) is seen by what it loads, between tracing
-    the program and keeping what was compiled. Launches [10, 20) and [90, 95) and a load [70, 72) give [20, 90).
+    the program and keeping what was compiled. Launches [10, 20) and [90, 95) and a load [70, 72) give [20, 90), where
+    the later one launches a kernel that a compiler generated; else [70, 72): a program that loads a kernel that was
+    compiled before it ran may do anything else before.
     """
-    calls, launches_work = work.calls, np.zeros(len(work.calls), np.bool_)
+    calls, launches_work, generated = work.calls, *np.zeros((2, len(work.calls)), np.bool_)
     named = matches(trace.get(API_CALLS)["name"], LOADS_MODULE).to_numpy()
     loads = np.flatnonzero(named[calls.row]) if named.any() else np.empty(0, np.int64)
     if loads.size:
         launches_work[work.ops.call[work.ops.call >= 0]] = True
+        names = trace[DEVICE_OPS]["name"][work.ops.row]
+        is_made = of_each(names, lambda name: decode(name).fused is not None, pl.Boolean()).to_numpy()
+        generated[work.ops.call[is_made & (work.ops.call >= 0)]] = True
     found, stretches = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
     loading = timeline_of[calls.thread[loads]]
     for timeline in np.unique(loading):
@@ -275,8 +199,11 @@ def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _C
         after = np.searchsorted(calls.start_ns[launches], calls.start_ns[own])
         between = (after > 0) & (after < launches.size)
         own, after = own[between], after[between]
+        made = generated[launches[after]]
+        start = np.where(made, calls.end_ns[launches[after - 1]], calls.start_ns[own])
+        end = np.where(made, calls.start_ns[launches[after]], calls.end_ns[own])
         found.append(own)
-        stretches.append(np.stack((calls.end_ns[launches[after - 1]], calls.start_ns[launches[after]]), axis=1))
+        stretches.append(np.stack((start, end), axis=1))
     load, stretch = np.concatenate(found), np.concatenate(stretches)
     cause = np.full(load.size, CAUSE_CODE["compile"], np.int64)
     row, thread = calls.row[load].astype(np.int64), calls.thread[load].astype(np.int64)

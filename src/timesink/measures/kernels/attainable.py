@@ -11,6 +11,7 @@ others are work for a kernel profiler: `far_operators`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.kernel_traits import MEMORY_EFFICIENT
 from timesink.knowledge.operators import OperatorWork, WorkKind
 from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
@@ -27,9 +29,11 @@ from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.arrays import Int64Array, flag_at
+from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+from timesink.untrusted.plain_json import parsed
 from timesink.whatif import Selection
 
 SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
@@ -177,17 +181,20 @@ def attainable_ridge(gpu: GpuPeaks, precision: Precision) -> float | None:
     return None if ridge is None else ridge * share / machines.DRAM_SHARE.value
 
 
+_MASK_AXES: Final = 3  # queries, keys, values and masks have three and more
+_OF_FORWARD, _OF_BACKWARD = 3, 5  # with the gradient and the output
 _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]
 
 
 class FarOperator(Record, eq=False):
     """Equal calls of an operator: what bounds them (memory, compute, latency), the share of that bound they reach, and
-    their kernels."""
+    their kernels. `masked` says of attention whether a mask is among its inputs, None of any other."""
 
     name: str
     limiter: str
     attained_ratio: float
     kernels: Selection
+    masked: bool | None = None
 
 
 @remembered
@@ -229,15 +236,24 @@ def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     reached = float(kernels["bound_ns"][0]) * int(kernels["calls"][0]) / max(int(kernels["length"].sum()), 1)
     best = np.full(kernels.height, reached)
     selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
-    return FarOperator(str(name), str(kernels["limiter"][0]), reached, selection)
+    masked = is_masked(str(name), str(key[3])) if (kernels["family"] == "attention").any() else None
+    return FarOperator(str(name), str(kernels["limiter"][0]), reached, selection, masked)
+
+
+def is_masked(name: str, shapes: str) -> bool:
+    """Whether attention of these recorded shapes has a mask or a bias beside queries, keys and values."""
+    with suppress(ValueError, TypeError):
+        tensors = [shape for shape in parsed(shapes) if isinstance(shape, list) and len(shape) >= _MASK_AXES]
+        return len(tensors) > (_OF_BACKWARD if "backward" in name else _OF_FORWARD)
+    return False
 
 
 def _explained(trace: Trace) -> Int64Array:
-    """Rows of `device_ops` of the kernels that the measures of known patterns found, and of fused attention.
-
-    For that there is no other kernel to be had, and how much of it a mask leaves out is not recorded.
-    """
-    fused = kernel_facts(trace).frame.filter(pl.col("family") == "attention")["row"].to_numpy()
+    """Rows of `device_ops` of the kernels that the measures of known patterns found, and of fused attention but for the
+    memory-efficient one: for the others there is no quicker kernel to be had."""
+    facts = kernel_facts(trace).frame
+    replaceable = matches(trace.get(DEVICE_OPS)["name"][facts["row"]], MEMORY_EFFICIENT)
+    fused = facts.filter((pl.col("family") == "attention") & ~replaceable)["row"].to_numpy()
     found = all_rows(
         [
             *cast_kernels(trace),

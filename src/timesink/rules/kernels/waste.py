@@ -2,15 +2,16 @@
 clock), or do work in vain, in pieces, in too wide a type, or in a shape that does not suit.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.judge import Details, Row, Rows, declare
 from timesink.diagnosis.rule import Limits, Rule, make_rule
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
-from timesink.diagnosis.words import of_period
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
+from timesink.diagnosis.words import number, of_period
 from timesink.fixes import Fix
 from timesink.fixes.advised import (
     DROP_CASTS,
@@ -26,6 +27,7 @@ from timesink.fixes.advised import (
 from timesink.fixes.compute import BF16_WEIGHTS, FP16, FUSED_ATTENTION, FUSED_OPTIMIZER, TF32
 from timesink.fixes.work import BATCH_SMALL_CALLS, CHANNELS_LAST, PADDING, STREAMS
 from timesink.knowledge.assumptions import fixes as assumed
+from timesink.knowledge.kernel_traits import REFERENCE
 from timesink.measures.counters.sampled import low_activity, sampled, slow_clocks
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_pairs, layout_kernels
@@ -44,11 +46,14 @@ from timesink.measures.kernels.small_grids import (
 )
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline.replay import pricers
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.schema import SHOWN_ROWS
-from timesink.model.tables import HOST_OPS
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import NS_PER_MS, share_text
+from timesink.untrusted import shortened
 from timesink.whatif import Case, Change, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
@@ -281,9 +286,29 @@ def _operators(trace: Trace) -> Rows:
     for operator in far:
         figures = {"attained_ratio": operator.attained_ratio, "limiter": operator.limiter, "operator": operator.name}
         row = kernel_row(trace, REACH_BOUND.change(operator.kernels), subject=f"kernels of {operator.name}", **figures)
-        rows.append(replace(row, bottleneck=_LIMITED_BY[operator.limiter]))
+        variant = "" if operator.masked is None else "masked" if operator.masked else "attention"
+        rows.append(replace(row, bottleneck=_LIMITED_BY[operator.limiter], variant=variant))
     return rows
 
+
+def _reference(trace: Trace) -> Iterator[Row]:
+    """Kernels of a library's reference implementation, per device."""
+    ops = trace[DEVICE_OPS].with_row_index("row")
+    ops = ops.filter(matches(ops["name"], REFERENCE))
+    for device, own in ops.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        at, time = (int(device[0]), int(device[1])), Intervals.of(own.sort("start_ns"))
+        length = own.select("row", pl.col("name").cast(pl.String), ns=pl.col("end_ns") - pl.col("start_ns"))
+        longest = length.sort("ns", "row", descending=[True, False])
+        figures = {
+            "share_ratio": per_step_ns(trace, at, time) / (period_ns(trace, at) or 1.0),
+            "count": number(own.height, "kernel"),
+            "longest": shortened(longest["name"][0], _LONGEST_NAME),
+        }
+        rows = tuple(longest["row"].head(SHOWN_ROWS).to_list())
+        yield Row(at, figures, time, claim=Claim({at: time}), rows=rows)
+
+
+_LONGEST_NAME: Final = 60  # letters of a kernel's name in a sentence
 
 _SHAPES: Final = "torch.profiler with record_shapes=True, on a GPU that timesink knows"
 
@@ -334,5 +359,6 @@ RULES: Final = (
         lambda trace: [_optimizer_row(trace, kernels) for kernels in optimizer_kernels(trace)],
         fix=FUSED_OPTIMIZER,
     ),
+    declare("reference-kernels", _reference),
     kernel_rule("far-from-bound", REACH_BOUND, _operators, most=SHOWN_ROWS),
 )

@@ -36,6 +36,7 @@ from timesink.measures.counters.causes import (
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import NS_PER_MS, NS_PER_US, share_range_text, share_text, time_text, times_text
@@ -114,7 +115,7 @@ def _rows(cause: Cause, trace: Trace, limits: Limits) -> Rows:
     if tiny and cause is Cause.OCCUPANCY:
         found.append(_together(tiny, alone_us, matches))
     if found:
-        return found
+        return found if not trace.get(DEVICE_OPS).height else [_apart(row) for row in found]
     kernels = zip(kernel_counters(trace), all_limits, strict=True)
     unmeasured = [counters for counters, one in kernels if one is None or one.has_levels_only]
     if unmeasured:
@@ -261,6 +262,15 @@ def _on_timeline(row: Row, group: LaunchGroup, matches: Mapping[tuple[int, int],
         claim=Claim(match.intervals),
         stated=Quantity.ms(group.gain_ns * step_ratio, 0.0, group.most_ns * step_ratio),
     )
+
+
+def _apart(row: Row) -> Row:
+    """What is found of a kernel that the timeline beside the report does not run, by name, grid and block: it is no
+    part of these steps, and wins nothing of them."""
+    if row.claim is not None and row.claim.intervals:
+        return row
+    then = f"{row.figures['then']}; apart from these steps: the timeline runs no such kernel"
+    return replace(_with(row, then=then), claim=Claim(), stated=Quantity.ms(0.0, 0.0, 0.0))
 
 
 def _why_unmeasured(kernels: list[KernelCounters]) -> str:

@@ -27,6 +27,7 @@ _KNOWN = {
 
 def main() -> Never:
     """Entry point of the console script. What is left at the end the system takes back at once, not Python by piece."""
+    _open_closed_streams()
     code = run(sys.argv[1:])
     with suppress(OSError, AttributeError):  # nobody reads any more, or nobody ever did: Python knows what to do
         sys.stdout.flush()
@@ -34,6 +35,13 @@ def main() -> Never:
         atexit._run_exitfuncs()
         os._exit(code)
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Let a stream that whoever began this closed lead nowhere, before a file takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -107,9 +107,9 @@ BEGIN = (
 )
 HINT = "timesink help COMMAND explains one; timesink --help says what each does."
 EXIT_CODES = (
-    "Exit codes: 0 success; 1 a gate failed (slower, or won less than --at-least); 2 the request or its input is "
-    "wrong; 3 inconclusive (only with --strict); 4 the comparison is invalid; 5 a profiler or another tool failed or "
-    "is missing; 130 interrupted."
+    "Exit codes: 0 success; 1 a gate failed (slower, or won less than --at-least), or nothing wins (try, fix); 2 the "
+    "request or its input is wrong; 3 inconclusive (only with --strict); 4 the comparison is invalid; 5 a profiler or "
+    "another tool failed or is missing; 70 a fault of timesink; 130 interrupted."
 )
 OPTIONS = (
     ("-V, --version", "Show the version and exit."),

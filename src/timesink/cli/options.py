@@ -113,6 +113,10 @@ def of_run(
     if given_ms is not None:
         run = replace(run, step_ms=given_ms or None, steps_ms=())
     trace = run.told_to(trace)
+    if given_ms:
+        from timesink.diagnosis.undiagnosable import check_unprofiled_step
+
+        check_unprofiled_step(trace)
     if times := link_times(paths):
         from timesink.model.trace import LinkTime
 
@@ -309,7 +313,7 @@ def number_named(text: str, form: str) -> tuple[str, float]:
     """``registers=96`` as a name and its number; `UsageError` shows the `form` of a limit where it is none."""
     name, _, value = text.partition("=")
     try:
-        number = float(value)
+        number = float(value.strip().removesuffix("%")) / (100 if value.strip().endswith("%") else 1)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from timesink.render import Result
 
 NARROWEST, WIDEST = 60, 160
+_PLAIN_NAMES = (".txt", ".text", ".log", ".svg", ".diff", ".patch")  # text; commands that draw look for .svg first
 _PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→": "->", "·": "-", "≤": "<=", "≥": ">=", "µ": "u"})
 
 
@@ -124,8 +125,19 @@ def sink(
         raise UsageError(f"{path} is an input of this command", remedy="choose another file for --output")
     _running.origin = replace(_running.origin, source=tuple(map(str, inputs)))
     colour = path is None and _colour(no_color)
+    if form is None and path is not None and not _is_known(path):
+        raise UsageError(
+            f"no format is known by the name {path}",
+            remedy=f"call it {', '.join(SUFFIXES)} or .txt, or give --format",
+        )
     form = form or SUFFIXES.get(path.suffix.lower() if path else "", Format.TEXT)
     return Sink(form, path, _width(path), colour, verbose, _running.origin)
+
+
+def _is_known(path: Path) -> bool:
+    """Whether the name says what to write: one of a format, of text or a picture, none; or a device, a pipe."""
+    is_special = path.exists() and not path.is_file()
+    return is_special or path.suffix.lower() in ("", *SUFFIXES, *_PLAIN_NAMES)
 
 
 def _same(path: Path, source: Path) -> bool:

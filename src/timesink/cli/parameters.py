@@ -27,6 +27,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from timesink.cli.help import ShownCommand, ShownGroup
+from timesink.errors import UnreadableTrace
 from timesink.records import Record, field_names
 from timesink.render import Format, formats_of
 
@@ -180,6 +181,8 @@ class Value(click.ParamType[Any]):
                 raise ValueError(f"{text!r} is not one of {', '.join(map(repr, self.choices))}.")
             return self.kind(text) if isinstance(self.kind, type) else text
         if self.kind is Path:
+            if "://" in text:
+                raise ValueError(f"{text!r} is an address; `timesink ranks` reads some (timesink[remote]).")
             if os.path.exists(text) and not os.access(text, os.R_OK):  # noqa: PTH110  # names that are no path are none
                 raise ValueError(f"{text!r} is not readable.")
             return Path(text)
@@ -237,4 +240,12 @@ class ShownOption(_Listing, click.Option):
 
 
 class ShownArgument(_Listing, click.Argument):
-    """A word told by its place."""
+    """A word told by its place. A file that is not there is said before anything that reads files is imported."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """As of any parameter. `UnreadableTrace` for a path that leads nowhere."""
+        found = super().process_value(ctx, value)
+        for path in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
+            if isinstance(path, Path) and not os.path.exists(path):  # noqa: PTH110  # a name too long is none
+                raise UnreadableTrace(path, "No such file or directory", remedy="check the path")
+        return found

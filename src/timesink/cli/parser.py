@@ -2,9 +2,11 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +32,7 @@ from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.untrusted.spending import watched
 
 WRONG_INPUT = 2
+FAULT = 70
 INTERRUPTED = 130
 COMPLETE = "_TIMESINK_COMPLETE"
 
@@ -83,19 +86,39 @@ def parsed_and_run(arguments: Sequence[str]) -> int:
         code = 0
     except OSError as error:  # where no command says it better: a full disk, a folder that nobody may write to
         code = WRONG_INPUT
-        what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
-        show_error(UsageError(what, remedy="make room, or choose another place"), code, arguments)
+        show_error(_told(error), code, arguments)
     except EOFError:
         code = WRONG_INPUT
         show_error(UsageError("a file ends before it should", remedy="write or copy it again"), code, arguments)
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # a fault of ours is no verdict
+        code = FAULT
+        show_error(_report(error), code, arguments)
     if code == INTERRUPTED:
         sys.stderr.write("timesink: interrupted\n")
     if code in (0, None) and partial_answers():
         code = WRONG_INPUT
         show_error(partial_answers()[0], code, ())
     return int(code or 0)
+
+
+def _told(error: OSError) -> UsageError:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return UsageError("the current folder is gone", remedy="change to one that is there: cd ~")
+    what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
+    return UsageError(what, remedy="make room, or choose another place")
+
+
+def _report(error: Exception) -> TimesinkError:
+    """What to do about an exception that nobody expected. `TIMESINK_DEBUG=1` shows where it came from."""
+    if os.environ.get("TIMESINK_DEBUG") == "1":
+        traceback.print_exception(error)
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"a fault of timesink: {type(error).__name__}: {error} (in {Path(at.filename).name}, line {at.lineno})"
+    return TimesinkError(what, remedy="report it as a bug, with what the same command shows under TIMESINK_DEBUG=1")
 
 
 def group() -> LazyCommands:

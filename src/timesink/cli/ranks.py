@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from timesink.cli.options import EXIT_ZERO, NO_CACHE, PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
 from timesink.cli.parameters import Argument, Option
-from timesink.errors import TimesinkError
+from timesink.errors import TimesinkError, UsageError
 from timesink.records import Record, State
 from timesink.render import Format
 from timesink.untrusted import scrub
@@ -57,6 +57,11 @@ def ranks(
         answer_is_partial(TimesinkError(f"{path}: {reason}"))
     for path, reason in run.damaged:
         answer_is_partial(TimesinkError(f"{path}: {reason}", remedy="record or copy the file again"))
+    if not (run.job.members.height and (run.job.members["end_ns"] > run.job.members["start_ns"]).any()):
+        raise UsageError("there is no timeline of a rank", remedy="timesink kernels shows a report of Nsight Compute")
+    if len(run.job.ranks) == 1 and target.form is Format.TEXT:
+        target.write("1 rank: nothing to compare it with; `timesink diagnose` looks at one\n")
+        return 0
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 

@@ -24,6 +24,7 @@ from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.idle.blame import idle_of_cause
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels import kernel_targets
+from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_name, share_of_step
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.known import known, said_of_start
@@ -106,6 +107,28 @@ def check_timeline(trace: Trace, what: str) -> None:
     """The same where `what` needs times, of the host or of a GPU."""
     if trace.extent_ns is None and SUMS not in trace:
         raise _one_by_one(trace, what) if trace.get(KERNEL_PROFILES).height else _without_gpu_work(trace, what)
+
+
+_LEAST_OF_BUSY, _MOST_OF_PROFILED = 0.5, 1.5  # clocks and medians differ by less, seconds or a wrong unit by more
+
+
+def check_unprofiled_step(trace: Trace) -> None:
+    """`UsageError` for a step that is told and cannot be one of this capture without its profiler.
+
+    The GPU's work takes about as long without the profiler, and no step takes much longer without it.
+    """
+    profiled_ns, told_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
+    if not (profiled_ns and told_ns):
+        return
+    lines = device_timeline(trace)
+    busy_ns = profiled_ns * max((line.busy_ns / line.span_ns for line in lines if line.span_ns), default=0.0)
+    if _LEAST_OF_BUSY * busy_ns <= told_ns <= _MOST_OF_PROFILED * profiled_ns:
+        return
+    seen = f"the profiled step takes {time_text(profiled_ns)}, the GPU works {time_text(busy_ns)} of it"
+    raise UsageError(
+        f"a step without the profiler of {time_text(told_ns)} cannot be: {seen}",
+        remedy="give --unprofiled-step-ms in milliseconds, of the same program",
+    )
 
 
 def _one_by_one(trace: Trace, what: str) -> UsageError:

@@ -99,9 +99,18 @@ class Table(Record, eq=False):
                 raise SchemaViolation(f"table {self.name}: column {name} is missing and may not be null")
             return nulls(column.dtype, height, name)
         if not is_sequence:
-            return pl.Series(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
-        series = value.alias(name) if isinstance(value, pl.Series) else pl.Series(name, value)
+            return _texts(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
+        series = value.alias(name) if isinstance(value, pl.Series) else _texts(name, value)
         return series if series.dtype == column.dtype else series.cast(column.dtype)
+
+
+def _texts(name: str, values: Any) -> pl.Series:
+    """The values as a column. What no text can hold, such as a byte of a file's name that is no UTF-8, becomes `?`."""
+    try:
+        return pl.Series(name, values)
+    except UnicodeEncodeError:
+        whole = (one.encode("utf-8", "replace").decode() if isinstance(one, str) else one for one in values)
+        return pl.Series(name, list(whole))
 
 
 @cache

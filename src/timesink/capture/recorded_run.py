@@ -25,7 +25,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 Told = TypeVar("Told", bound=Any)
-"""A `model.Trace`, of which this knows no more than how it is told."""
+"""A `model.trace.Trace`, of which this knows no more than how it is told."""
 
 
 @dataclass(frozen=True, slots=True)

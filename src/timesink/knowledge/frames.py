@@ -136,7 +136,7 @@ STACKS: Final = {
     "module": MODULE, "data": DATA, "python": PYTHON,
 }  # fmt: skip
 CALL_LINES: Final = "timesinkCallLines"
-"""The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.call_lines`)."""
+"""The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.recorders.MEMBER`)."""
 
 
 _PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?|python3\.\d+)[/\\]"

@@ -73,26 +73,26 @@ _ALIGNED: Final = Pattern(
     r"_align(\d+)", "the elements that operands are aligned to (CUTLASS)",
     "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x256_32x3_nn_align8", "_aligned",
 )
-_TILES: Final = {
-    "template": Pattern(
+_TILES: Final = (
+    Pattern(
         r"(?:GemmShape|MatrixShape)<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)",
         "the tile of a product as an argument of CUTLASS 2",
         "cutlass::gemm::GemmShape<(int)64, (int)64, (int)32>", "GemmShape<M, N>",
     ),
-    "layout": Pattern(
+    Pattern(
         r"Shape<cute::C<(?:\(int\))?(\d+)>, ?cute::C<(?:\(int\))?(\d+)>",
         "the tile of a product as an argument of CUTLASS 3",
         "cute::Shape<cute::C<128>, cute::C<256>, cute::C<64>>", "Shape<int, int>",
     ),
-    "MIOpen": Pattern(
+    Pattern(
         r"_bt(\d+)x(\d+)x", "the tile of a convolution (MIOpen)",
         "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex0_bt256x128x32_wt32x32", "_bt256_",
     ),
-    "written out": Pattern(
+    Pattern(
         r"_(\d{2,4})x(\d{1,4})_", "the tile of a product in a name of words",
         "ampere_bf16_s16816gemm_128x64_ldg8_tn", ("_1x2_", "_64x4"),
     ),
-}
+)
 _DIRECTIONS: Final = {
     "conv fprop": Pattern(
         r"xmma_fprop|\dfprop|igemm_fwd", "a convolution forward",
@@ -266,7 +266,7 @@ def library_of(name: str) -> str:
 
 
 def _tile(name: str) -> str:
-    tile = decode(name).tile or next(((m[1], m[2]) for pattern in _TILES.values() if (m := pattern.search(name))), None)
+    tile = decode(name).tile or next(((m[1], m[2]) for pattern in _TILES if (m := pattern.search(name))), None)
     return f"{tile[0]}×{tile[1]}" if tile else ""
 
 

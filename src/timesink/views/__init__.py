@@ -124,7 +124,7 @@ class Report(Record, eq=False):
     """Everything that the page of `timesink report` shows.
 
     `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in
-    `diagnosis.findings`; not every finding has one. `areas` is GPU time by module, operator and kernel. Kernels and
+    `diagnosis.verdicts`; not every finding has one. `areas` is GPU time by module, operator and kernel. Kernels and
     operators are the costliest. `sections` follow the operators.
     """
 

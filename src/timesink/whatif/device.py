@@ -135,7 +135,7 @@ def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Int32Array]:
 
 
 def _launching_calls(ops: pl.DataFrame, calls: pl.DataFrame, processes: Collection[int]) -> Int32Array:
-    """The number of the call that caused each op (`model.correlation`), -1 for none.
+    """The number of the call that caused each op (`model.alignment`), -1 for none.
 
     Some profilers do not say which process a device op belongs to; correlations alone decide then.
     """

@@ -52,7 +52,7 @@ class LaunchLinks(Record, eq=False):
 
 @remembered
 def launch_links(trace: Trace) -> LaunchLinks:
-    """Join device ops to the calls that launched them, by rank, process and correlation (`model.correlation`)."""
+    """Join device ops to the calls that launched them, by rank, process and correlation (`model.alignment`)."""
     calls = trace.get(API_CALLS)
     call = launching_calls(trace.get(DEVICE_OPS), calls)
     ops_of_call = np.bincount(call[call >= 0], minlength=max(calls.height, 1))

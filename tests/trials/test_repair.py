@@ -27,7 +27,7 @@ class ToldRuns:
     losses: Callable[[str], list[float]] = staticmethod(lambda text: LOSSES)
     made = 0
 
-    def __init__(self, program: list[str], folder: Path, check: str, quiet: bool, place: Path) -> None:
+    def __init__(self, program: list[str], folder: Path, check: str, quiet: bool, place: Path, apart: object) -> None:
         self.script, self.capture, self.base = place / "train.py", folder / "none.json", list[TrialResult]()
 
     def close(self) -> None:

@@ -38,6 +38,9 @@ PATHS: Final = Argument(
     "folders of them.",
 )
 PROGRAM: Final = Argument("-- CMD...", "The program and its arguments; no shell runs.")
+ALLOW_WRITES: Final = Option(
+    "--allow-writes", "", "Let the program write where it does by itself, into its own files too.", rare=True
+)
 QUIET: Final = Option("--quiet -q", "", "Show no progress, and nothing that the program prints.")
 ROOT: Final = Option("--root", "DIR", "Where baselines, calibrations and the ledger lie.", rare=True)
 SEQUENCE: Final = Option("--sequence --seq", "N", "Tokens per sequence.", least=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
 from timesink.cli.capture import translated
-from timesink.cli.options import PROGRAM, QUIET, PageOutput
+from timesink.cli.options import ALLOW_WRITES, PROGRAM, QUIET, PageOutput
 from timesink.cli.output import tell
 from timesink.cli.parameters import Option
 from timesink.errors import UsageError
@@ -43,6 +43,7 @@ def try_changes(
     ledger: Annotated[
         Path | None, Option("--enter", "FILE", "Enter what is kept into this ledger, with what it won.")
     ] = None,
+    allow_writes: Annotated[bool, ALLOW_WRITES] = False,
     quiet: Annotated[bool, QUIET] = False,
     *,
     writing: PageOutput,
@@ -54,14 +55,19 @@ def try_changes(
     against those of the program as it is. When the budget is over, or at an interrupt, what was measured is shown. Exit
     code 0: something wins; 1: nothing does; 128 and the signal's number: it was ended.
     """
+    from timesink.trials.apart import KEPT_APART
     from timesink.trials.course import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
+    from timesink.verify.environment import boxes
     from timesink.views.trial import trial_page
 
     if not program:
         raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
-    with translated():
-        answer = run_trial(program, names=chosen_names(only), budget_s=seconds(budget), check=check, quiet=quiet)
+    with translated(), boxes(allow_writes) as box:
+        if box is not None:
+            tell(KEPT_APART, quiet)
+        names, budget_s = chosen_names(only), seconds(budget)
+        answer = run_trial(program, names=names, budget_s=budget_s, check=check, quiet=quiet, box=box)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
@@ -142,6 +148,7 @@ def fix(
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
+    from timesink.trials.apart import KEPT_APART, boxes_for_edits
     from timesink.trials.repair import RepairOrder, fix_program
     from timesink.trials.workplace import head, open_workplace
     from timesink.untrusted.masking import stored_command
@@ -150,11 +157,14 @@ def fix(
     if not program:
         raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
     asked = RepairOrder(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
-    with translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch:
+    with (
+        translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch, boxes_for_edits(copy is not None) as box
+    ):  # fmt: skip
+        tell(KEPT_APART, quiet)
         tree = Path(scratch).resolve() / "tree"
-        workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None)
+        workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None, box=box)
         try:
-            answer = fix_program(program, workplace, Path(scratch), asked)
+            answer = fix_program(program, workplace, Path(scratch).resolve(), asked)
             applied = workplace.apply() if apply else []
         finally:
             workplace.close()

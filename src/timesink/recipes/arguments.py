@@ -7,7 +7,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from timesink.recipes.source import Proposal, Replacement, Source, calls_in, end_of, name_of
+from timesink.recipes.proof import Replacement
+from timesink.recipes.source import Proposal, Source, calls_in, end_of, name_of
 
 
 def add_arguments(arguments: Mapping[str, Any], reason: str, source: Source, line: int) -> Iterator[Proposal]:
@@ -26,7 +27,7 @@ def add_arguments(arguments: Mapping[str, Any], reason: str, source: Source, lin
         return
     text = "".join(f", {word}={value!r}" for word, value in added.items())
     more = (source.replace(given[word], repr(arguments[word])) for word in raised)
-    yield Proposal(call.lineno, reason, (Replacement(end_of(last), end_of(last), text), *more))
+    yield Proposal(call.lineno, reason, (Replacement(end_of(last), end_of(last), text, call), *more))
 
 
 def _is_lower(given: ast.expr, wanted: object) -> bool:

@@ -11,10 +11,10 @@ from itertools import groupby, takewhile
 from typing import Final
 
 from timesink.recipes import Effort, Recipe, meters
+from timesink.recipes.proof import Replacement
 from timesink.recipes.source import (
     Loop,
     Proposal,
-    Replacement,
     Source,
     bound_in,
     calls_in,

@@ -11,17 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
+from timesink.recipes.proof import Replacement, Unproven, decoded, edited, rows_of
+
 Loop = ast.For | ast.While
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """What is put in place of the text from `start` to `end`, each a row from 0 and a column in bytes."""
-
-    start: tuple[int, int]
-    end: tuple[int, int]
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +44,17 @@ class Source:
 
     path: Path
     text: str
+    mark: bytes = b""
+    encoding: str = "utf-8"
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """The file, or None where it cannot be read as Python."""
         try:
-            source = cls(path, path.read_text(encoding="utf-8"))
+            mark, encoding, text = decoded(path.read_bytes())
+            source = cls(path, text, mark, encoding)
             return source if source.tree else None
-        except (OSError, SyntaxError, UnicodeDecodeError):
+        except (OSError, SyntaxError, ValueError, LookupError, RecursionError, Unproven):
             return None
 
     @cached_property
@@ -69,7 +65,7 @@ class Source:
     @cached_property
     def rows(self) -> list[bytes]:
         """The lines with their ends."""
-        return [row.encode() for row in self.text.splitlines(keepends=True)]
+        return rows_of(self.text)
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
@@ -112,7 +108,7 @@ class Source:
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Replacement:
         """Other text in place of a node."""
-        return Replacement((node.lineno - 1, node.col_offset), end_of(node), text)
+        return Replacement((node.lineno - 1, node.col_offset), end_of(node), text, node)
 
     def insert(self, row: int, text: str) -> Replacement:
         """Lines put before a row."""
@@ -142,7 +138,8 @@ class Source:
         """Its lines are taken out; `pass` stays where it was the only one of its block."""
         row, end = statement.lineno - 1, statement.end_lineno or statement.lineno
         is_alone = any(held == [statement] for held in vars(self.parents[statement]).values())
-        return Replacement((row, 0), (end, 0), f"{self.indent(statement)}pass\n" if is_alone else "")
+        text = f"{self.indent(statement)}pass\n" if is_alone else ""
+        return Replacement((row, 0), (end, 0), text, statement)
 
     def free_name(self, wanted: str) -> str:
         """The name, or the name and a number, so that the file has no such name yet."""
@@ -152,17 +149,13 @@ class Source:
         return name
 
     def edited(self, replacements: Iterable[Replacement]) -> str:
-        """The text with all of them made. Those at one place stand in the order in which they are given."""
-        rows = [*self.rows, b""]
-        if self.rows and not self.rows[-1].endswith(b"\n"):
-            rows[-2] += b"\n"
-        in_order = sorted(replacements, key=lambda made: made.start)
-        while in_order:
-            made = in_order.pop()
-            (row, column), (last, end) = made.start, made.end
-            rows[row : last + 1] = [rows[row][:column] + made.text.encode() + rows[last][end:]]
-            rows[row + 1 : row + 1] = [b""] * (last - row)  # the rows below keep their numbers
-        return b"".join(rows).decode()
+        """The text with all of them made. Those at one place stand in the order in which they are given. `Unproven`
+        where more than the nodes that they name would change."""
+        return edited(self.text, self.tree, replacements)
+
+    def encoded(self, text: str) -> bytes:
+        """Another text of this file as its bytes."""
+        return self.mark + text.encode(self.encoding)
 
 
 def _steps_optimizer(call: ast.Call) -> bool:

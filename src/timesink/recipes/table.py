@@ -10,6 +10,7 @@ from typing import Final
 
 import timesink.recipes
 from timesink.recipes import Recipe
+from timesink.recipes.proof import rows_of
 from timesink.recipes.source import Proposal, Source
 
 
@@ -49,4 +50,5 @@ def proposals(
 def unified(source: Source, text: str) -> str:
     """What `patch -p1` makes of the file the text."""
     name = source.path.name
-    return "".join(unified_diff(source.text.splitlines(True), text.splitlines(True), f"a/{name}", f"b/{name}"))
+    before, after = ([row.decode() for row in rows_of(one)] for one in (source.text, text))
+    return "".join(unified_diff(before, after, f"a/{name}", f"b/{name}"))

@@ -11,12 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from timesink.capture.running import agent_environment
+from timesink.sandbox import launcher
+from timesink.sandbox.runs import Asked, BoxedRun, Sandbox, answered
 
 VARIABLE: Final = "TIMESINK_AHEAD"
 _READY_S: Final = 120.0  # for an import of PyTorch on a slow disk
@@ -31,25 +34,32 @@ def stand_ready(descriptor: int) -> None:
     with suppress(BaseException):  # nothing but an order begins the program
         line.send(b"ready")
         while True:
-            order, outputs, *_ = socket.recv_fds(line, _MOST_BYTES, 1)
+            order, ends, *_ = socket.recv_fds(line, _MOST_BYTES, 3)
             if not order:
                 break
             child = os.fork()
             if not child:
-                return _begin(line, json.loads(order), outputs[0])
-            os.close(outputs[0])
+                return _begin(line, json.loads(Path(order.decode()).read_bytes()), ends)
+            for end in ends:
+                os.close(end)
             line.send(str(child).encode())
             line.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
     os._exit(0)
 
 
-def _begin(line: socket.socket, variables: Mapping[str, str], output: int) -> None:
+def _begin(line: socket.socket, order: Mapping[str, Any], ends: Sequence[int]) -> None:
     line.close()
     os.setsid()
+    output, *pipes = ends
     for standard in (1, 2):
         os.dup2(output, standard)
     os.close(output)
-    os.environ.update(variables)
+    if pipes:
+        os.environ.clear()  # some are those of what stood ready
+        tempfile.tempdir = None
+    os.environ.update(order["variables"])
+    if pipes:
+        launcher.enter({**order["spec"], "tell": pipes[0], "life": pipes[1], "words": []})
     if numbers := sys.modules.get("numpy.random"):
         numbers.seed()  # as Python does for its own: no two runs draw alike
 
@@ -80,16 +90,22 @@ class ForkedRun:
 
 
 class ReadyProgram:
-    """A program that stands ready to be run in `folder`, one run at a time."""
+    """A program that stands ready to be run in `folder`, one run at a time; with a box it is sealed until it begins.
+    `orders` is a folder for what each run is told, and for its records."""
 
-    def __init__(self, program: Sequence[str], folder: Path | None) -> None:
+    def __init__(self, program: Sequence[str], folder: Path | None, orders: Path, box: Sandbox | None = None) -> None:
+        self._program, self._box, self._order = program, box, orders / "begin.json"
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wakes = agent_environment(str(theirs.fileno()), variable=VARIABLE)
-        nothing = subprocess.DEVNULL
-        self._waits = subprocess.Popen(
-            list(program), stdin=nothing, stdout=nothing, stderr=nothing, env={**os.environ, **wakes}, cwd=folder,
-            pass_fds=(theirs.fileno(),), start_new_session=True,
-        )  # fmt: skip
+        nothing, variables = subprocess.DEVNULL, {**os.environ, **wakes}
+        self._waits: subprocess.Popen[bytes] | BoxedRun
+        if box is not None:
+            self._waits = box.sealed().start(program, variables, asked=Asked(records=[orders], keep=(theirs.fileno(),)))
+        else:
+            self._waits = subprocess.Popen(
+                list(program), stdin=nothing, stdout=nothing, stderr=nothing, env=variables, cwd=folder,
+                pass_fds=(theirs.fileno(),), start_new_session=True,
+            )  # fmt: skip
         theirs.close()
         self._line.settimeout(_READY_S)
         self._is_ready: bool | None = None
@@ -104,15 +120,34 @@ class ReadyProgram:
 
     def start(self, variables: Mapping[str, str], output: int) -> ForkedRun:
         """One run, with these variables beside ours, that writes to `output`. `OSError` where it cannot be forked."""
+        return self._fork({"variables": dict(variables)}, [output])
+
+    def start_boxed(self, variables: Mapping[str, str], output: int, asked: Asked) -> BoxedRun:
+        """The same in a box of its own, with these variables and no other, as `Sandbox.start` has it."""
+        assert self._box is not None
+        run, spec, given = self._box.prepare(self._program, variables, asked)
+        told, tell = os.pipe()
+        lived, run.life = os.pipe()
+        run.process = self._fork({"variables": given, "spec": spec}, [output, tell, lived])
+        os.close(tell)
+        os.close(lived)
+        answered(run, told)
+        return run
+
+    def _fork(self, order: Mapping[str, Any], ends: Sequence[int]) -> ForkedRun:
+        self._order.write_text(json.dumps(order), encoding="utf-8")
         self._line.settimeout(_READY_S)
-        socket.send_fds(self._line, [json.dumps(dict(variables)).encode()], [output])
+        socket.send_fds(self._line, [str(self._order).encode()], ends)
         return ForkedRun(self._line, int(self._line.recv(_MOST_BYTES) or 0))
 
     def close(self) -> None:
         """End the interpreter that waits."""
         self._line.close()
-        self._waits.kill()
-        self._waits.wait()
+        if isinstance(self._waits, BoxedRun):
+            self._waits.close()
+        else:
+            self._waits.kill()
+            self._waits.wait()
 
 
 def can_stand_ready(program: Sequence[str], changed: Sequence[str]) -> bool:

@@ -24,7 +24,9 @@ from typing import Final
 from timesink.capture.errors import CaptureError, failure
 from timesink.errors import UsageError
 from timesink.recipes.table import EXCLUDED_BY, RECIPES, SWITCHES
+from timesink.sandbox.runs import Sandbox
 from timesink.trials.agent import TIME_WAS_UP
+from timesink.trials.apart import ProgramApart
 from timesink.trials.records import (
     TOLERATED,
     Confirmed,
@@ -64,20 +66,26 @@ class _Ended(BaseException):
 
 
 def try_changes(
-    program: Sequence[str], *, names: Sequence[str] = (), budget_s: float = 180.0, check: str = "", quiet: bool = False
-) -> TrialAnswer:
+    program: Sequence[str], *, names: Sequence[str] = (), budget_s: float = 180.0, check: str = "", quiet: bool = False,
+    box: Sandbox | None = None,
+) -> TrialAnswer:  # fmt: skip
     """Try each change of `names` (all where empty) on a program, and confirm what wins together.
 
-    `budget_s` is for everything. `CaptureError` where the program fails by itself or no step is seen in it,
-    `UsageError` for what is no change.
+    Where there is a `box`, each run is made in it. `budget_s` is for everything. `CaptureError` where the program fails
+    by itself or no step is seen in it, `UsageError` for what is no change.
     """
     if absent := [name for name in names if name not in SWITCHES]:
         raise UsageError(f"{absent[0]!r} cannot be tried", remedy=f"choose from {', '.join(SWITCHES)}")
     with (
         TemporaryDirectory(prefix="timesink-try-") as folder,
-        closing(ProgramRuns(program, Path(folder), check, quiet)) as runs,
+        closing(_runs(program, Path(folder).resolve(), check, quiet, box)) as runs,
     ):
         return _Course(runs, tuple(names or SWITCHES), budget_s).run()
+
+
+def _runs(program: Sequence[str], folder: Path, check: str, quiet: bool, box: Sandbox | None) -> ProgramRuns:
+    apart = ProgramApart(program, box, folder) if box is not None else None
+    return ProgramRuns(program, folder, check, quiet, apart=apart)
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from typing import Any
 from timesink.capture.errors import CaptureError
 from timesink.recipes import Drift
 from timesink.recipes.table import EDITS
+from timesink.trials.apart import boxes_for_edits
 from timesink.trials.records import Repair
-from timesink.trials.repair import Repairs, Shown
-from timesink.trials.run import ProgramRuns
+from timesink.trials.repair import Repairs, Shown, runs_in
 from timesink.trials.workplace import changed_since, open_workplace
 from timesink.verify.outcomes import Outcome
 
@@ -47,10 +47,10 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
     until_s, names = time.monotonic() + budget_s, changed_since(base)
     if not names:
         return JudgedChange("unchanged", f"no file is otherwise than in {base}", base)
-    workplace = open_workplace("timesink-judge", None, scratch / "tree", base)
     with (
-        closing(workplace),
-        closing(ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)) as runs,
+        boxes_for_edits(False) as box,
+        closing(open_workplace("timesink-judge", None, scratch / "tree", base, box)) as workplace,
+        closing(runs_in(workplace, program, scratch, True, [workplace.folder / name for name in names])) as runs,
     ):
         changes = {workplace.folder / name: _sides(workplace.folder / name, Path.cwd() / name) for name in names}
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
@@ -92,10 +92,10 @@ def _speaks_of_judge(line: bytes) -> bool:
 
 def next_edit(program: Sequence[str], names: Sequence[str], scratch: Path) -> Repair | None:
     """The dearest edit of these fixes that the program's source has a place for; nothing is edited."""
-    workplace = open_workplace("timesink-next", None, scratch / "tree")
     with (
-        closing(workplace),
-        closing(ProgramRuns(workplace.words(program), scratch, "", True, workplace.folder)) as runs,
+        boxes_for_edits(False) as box,
+        closing(open_workplace("timesink-next", None, scratch / "tree", box=box)) as workplace,
+        closing(runs_in(workplace, program, scratch, True)) as runs,
     ):
         return Repairs(runs, workplace, names, lambda _: None).next_edit()
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -21,6 +22,7 @@ from timesink.fixes import Offer
 from timesink.fixes.table import BY_NAME
 from timesink.recipes.source import Proposal, Source
 from timesink.recipes.table import EDITS, proposals, unified
+from timesink.trials.apart import ProgramApart
 from timesink.trials.records import (
     TOLERATED,
     Decided,
@@ -83,9 +85,9 @@ class Repairs:
         """Two runs of the program as it stands, the first of them recorded and one perhaps made; what is foretold."""
         self.runs.capture.unlink(missing_ok=True)
         self.standing = [self.runs.fixed(capture=self.runs.capture), *(again or [self.runs.fixed()])]
-        here = self.workplace.here
-        for file in map(Path, self.standing[0].files):
-            if file.is_relative_to(here) and not file.is_relative_to(self.workplace.folder) and not _links(file):
+        here, folder = self.workplace.here, self.workplace.folder
+        for file in map(Path, self.standing[0].files if self.workplace.box is None else ()):
+            if file.is_relative_to(here) and not file.is_relative_to(folder) and not _links(file):
                 raise UsageError(
                     f"the program in the copy still runs {file}",
                     remedy="run it by its file: it is installed, not found",
@@ -96,7 +98,8 @@ class Repairs:
 
     def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
         """What was not judged yet and may win 2 %, the dearest first; what is only offered is noted on the way."""
-        files = [file for name in self.standing[0].files if (file := Path(name)).is_relative_to(self.workplace.folder)]
+        places = (self.workplace.folder, *([] if self.workplace.box is None else [self.workplace.here]))
+        files = [f for f in map(Path, self.standing[0].files) if any(map(f.is_relative_to, places)) and not _links(f)]
         on_gpu = bool(self.standing[0].memory_bytes)
         names = [n for n in self.names if _may_win(n, foretold) and (on_gpu or not EDITS[n].on_gpu)]
         found = list(proposals(files, names, self.standing[0].places))
@@ -114,14 +117,14 @@ class Repairs:
             yield source, proposal
 
     def _repair(self, source: Source, proposal: Proposal, decided: Decided, why: str) -> Repair:
-        where = f"{source.path.relative_to(self.workplace.folder)}:{proposal.line}"
+        where = f"{self.workplace.name(source.path)}:{proposal.line}"
         return Repair(proposal.fix, where, decided, why, unified(source, source.edited(proposal.replacements)))
 
     def _judge(self, source: Source, proposal: Proposal, foretold: Foretold | None, until_s: float) -> Repair:
         """The edit made, run and proven; the file is as it was before, unless it is kept."""
         text = source.edited(proposal.replacements)
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
-        texts = {source.path: (source.text.encode(), text.encode())}
+        texts = {source.path: (source.encoded(source.text), source.encoded(text))}
         shown = Shown(self.runs, self.workplace.folder, texts, until_s)
         try:
             repair, verification = self.prove(repair, shown, EDITS[proposal.fix].drift)
@@ -246,6 +249,18 @@ def commit_message(repair: Repair) -> str:
     )
 
 
+def runs_in(
+    workplace: Workplace, program: Sequence[str], scratch: Path, quiet: bool, more: Sequence[Path] = ()
+) -> ProgramRuns:
+    """Runs of the program as it stands in a workplace, where `more` files of it are shown; `scratch` is for records."""
+    words, box, records = workplace.words(program), workplace.box, scratch / "records"
+    records.mkdir()
+    apart = None
+    if box is not None:
+        apart = ProgramApart(words, box, records, partial(workplace.shown, more), workplace.seen)
+    return ProgramRuns(words, records, "", quiet, workplace.folder, apart)
+
+
 @dataclass(frozen=True, slots=True)
 class RepairOrder:
     """What is asked of a repair: edits by their fixes (all where empty), and seconds for everything."""
@@ -264,7 +279,7 @@ def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, ask
     if absent := [name for name in asked.names if name not in EDITS]:
         raise UsageError(f"{absent[0]!r} is no edit", remedy=f"choose from {', '.join(EDITS)}")
     began = time.monotonic()
-    with closing(ProgramRuns(workplace.words(program), scratch, "", asked.quiet, workplace.folder)) as runs:
+    with closing(runs_in(workplace, program, scratch, asked.quiet)) as runs:
         state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
         ended = state.run(began + asked.budget_s)
     kept = [repair for repair in state.made if repair.decided == "kept"]

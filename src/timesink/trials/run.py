@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from timesink.capture.agent.marks import SEEN, read_seen
 from timesink.capture.errors import CaptureError, Fault, failure
-from timesink.capture.processes import Setting, Watch, run
+from timesink.capture.processes import Running, Setting, Watch, run
 from timesink.capture.running import agent_environment
 from timesink.errors import TimesinkError
 from timesink.recipes.reads import EVERY
 from timesink.trials.agent import VARIABLE
 from timesink.trials.ahead import ReadyProgram, can_stand_ready
+from timesink.trials.apart import ProgramApart
 from timesink.trials.records import Foretold, Period, TrialPlan, TrialResult, Tried
 from timesink.units import NS_PER_MS
 
@@ -73,8 +74,9 @@ class ProgramRuns:
     of the monotonic clock; what was found of one that was interrupted is `unfinished`."""
 
     def __init__(
-        self, program: Sequence[str], folder: Path, check: str, quiet: bool, place: Path | None = None
-    ) -> None:
+        self, program: Sequence[str], folder: Path, check: str, quiet: bool, place: Path | None = None,
+        apart: ProgramApart | None = None,
+    ) -> None:  # fmt: skip
         self._program, self._folder, self._check, self._quiet, self._place = program, folder, check, quiet, place
         self.base: list[TrialResult] = []
         self.capture, self.order = folder / "rank0.json.gz", folder / "order.json"
@@ -82,9 +84,12 @@ class ProgramRuns:
         self.period: Period | None = None
         self.unfinished: TrialResult | None = None
         self._ready: ReadyProgram | None = None
+        self._apart = apart
 
     def close(self) -> None:
         """End what stands ready."""
+        if self._apart is not None:
+            self._apart.close()
         if self._ready is not None:
             self._ready.close()
 
@@ -103,7 +108,8 @@ class ProgramRuns:
             old.unlink(missing_ok=True)
         ends_at = time.time() + left_s * _WITHIN
         plan = replace(plan, file=str(file), check=self._check, ends_at=ends_at, period=self.period)
-        start = self._ready.start if self._ready and self._ready.is_ready() else None
+        start: Callable[[Mapping[str, str], int], Running] | None = self._apart.start if self._apart else None
+        start = self._ready.start if self._ready and self._ready.is_ready() else start
         setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place, start)
         watch = Watch(patience.tick, 2.0 if self._place is None else 0.0, _SIGNAL_S)
         log = self._folder / "log.txt"
@@ -120,11 +126,16 @@ class ProgramRuns:
         finally:
             self.unfinished = _read(file) if file.exists() else None
         result, self.unfinished = self.unfinished, None
+        if self._apart is not None:
+            self._apart.hold_to(log)
         if result is None or not result.mark:
             raise self._stepless(why)
         self.period = self.period or result.period
-        if self._ready is None and can_stand_ready(self._program, result.variables):
-            self._ready = ReadyProgram(self._program, self._place)
+        if self._apart is not None:
+            self._apart.name_as_ours(result)
+            self._apart.stand_ready(result.variables)
+        elif self._ready is None and can_stand_ready(self._program, result.variables):
+            self._ready = ReadyProgram(self._program, self._place, self._folder)
         if patience.hung:
             return result, f"the program stood still for {patience.patience_s:.0f} s"
         return result, "" if result.phase == "done" or not status else why

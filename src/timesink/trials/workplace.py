@@ -16,6 +16,7 @@ from typing import Final
 
 from timesink.errors import ToolFailed, UsageError
 from timesink.sandbox.copies import TooMuch, copy_apart
+from timesink.sandbox.runs import Sandbox, Shown
 
 _SETTINGS: Final = {
     "user.name": "timesink fix", "user.email": "timesink@localhost", "commit.gpgsign": "false",
@@ -26,7 +27,8 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """`folder` stands for `here`; `base` is the commit that holds the program as it is, and `held` its plain files."""
+    """`folder` stands for `here`; `base` is the commit that holds the program as it is, and `held` its plain files.
+    Where there is a `box`, runs are made in it, where they find the files of `folder` in `here`."""
 
     here: Path
     folder: Path
@@ -34,14 +36,17 @@ class Workplace:
     base: str
     is_work_tree: bool
     held: frozenset[Path]
+    box: Sandbox | None = None
 
     def own(self, file: Path) -> Path:
         """The copy of a file below `here`."""
         return self.folder / file.relative_to(self.here)
 
     def words(self, program: Sequence[str]) -> list[str]:
-        """The program's command line: a Python file of `here` that has a full path means the copy's, and an interpreter
-        that is named from `here` is that one."""
+        """The program's command line: in a copy a Python file of `here` that has a full path means the copy's, and an
+        interpreter that is named from `here` is that one."""
+        if self.box is not None:
+            return list(program)
         paths = [(word, Path(word)) for word in program]
         words = [
             str(self.own(path)) if path.suffix == ".py" and path.is_absolute() and path.is_relative_to(self.here) else w
@@ -49,6 +54,20 @@ class Workplace:
         ]
         is_ours = "/" in words[0] and not (self.folder / words[0]).exists()
         return [str(self.here / words[0]) if is_ours else words[0], *words[1:]]
+
+    def shown(self, more: Iterable[Path] = ()) -> Shown:
+        """What a box shows in `here`: the Python files of `folder`, and `more` files of it, whether or not there."""
+        files = {file for file in self.held if file.suffix == ".py"} | set(more)
+        return {self.here / file.relative_to(self.folder): file if file.is_file() else None for file in files}
+
+    def seen(self, path: Path) -> Path:
+        """The copy of a file of `here` that git holds; any other path as it is."""
+        own = self.own(path) if path.is_relative_to(self.here) else path
+        return own if own in self.held else path
+
+    def name(self, path: Path) -> Path:
+        """A file's path from `here`."""
+        return path.relative_to(self.folder if path.is_relative_to(self.folder) else self.here)
 
     def keep(self, message: str, files: Iterable[Path]) -> str:
         """Commit these files as they are now, and no other; the commit's short name."""
@@ -93,9 +112,11 @@ def changed_since(base: str) -> list[Path]:
     return [Path(name) for name in names if name]
 
 
-def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None = None, base: str = "") -> Workplace:
+def open_workplace(
+    branch: str, copy: Path | None = None, scratch: Path | None = None, base: str = "", box: Sandbox | None = None
+) -> Workplace:
     """A work tree in `scratch` of the repository that we are in; without it a copy of the current folder in `copy`. It
-    holds what is there, or where `base` is given that commit.
+    holds what is there, or where `base` is given that commit, and without a box all that git does not hold.
 
     `UsageError` where that folder is there already. A branch that is there already makes the next one `BRANCH-2`.
     """
@@ -108,17 +129,17 @@ def open_workplace(branch: str, copy: Path | None = None, scratch: Path | None =
         folder.mkdir(parents=True)
         _git(folder, "init", "-q", "-b", branch)
         _copy(here, folder, _python_files(here, folder))
-        return _ready(here, folder, branch, "the program as it is", False)
+        return _ready(here, folder, branch, "the program as it is", False, box)
     taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())
     branch = next(name for name in _numbered(branch) if name not in taken)
     inner = _git(here, "rev-parse", "--show-prefix").strip()
     _git(here, "worktree", "add", "-q", "-b", branch, str(scratch), base or "HEAD")
     if base:
-        return _ready(here, scratch / inner, branch, "the program as it was", True)
+        return _ready(here, scratch / inner, branch, "the program as it was", True, box)
     changed = _git(here, "diff", "--name-only", "--relative", "-z", "HEAD").split("\0")
     added = _git(here, "ls-files", "--others", "--exclude-standard", "-z", "*.py").split("\0")
     _copy(here, scratch / inner, (here / name for name in (*changed, *added) if name))
-    return _ready(here, scratch / inner, branch, "the program as it is, with what was not committed", True)
+    return _ready(here, scratch / inner, branch, "the program as it is, with what was not committed", True, box)
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -131,17 +152,17 @@ def head(folder: Path | None = None) -> str:
     return _git(folder or Path.cwd(), "rev-parse", "--verify", "-q", "HEAD", fails=True).strip()
 
 
-def _ready(here: Path, folder: Path, branch: str, message: str, is_work_tree: bool) -> Workplace:
-    """Commit what is there, then copy what is not."""
+def _ready(here: Path, folder: Path, branch: str, message: str, is_work_tree: bool, box: Sandbox | None) -> Workplace:
+    """Commit what is there, then copy what is not, where runs need it."""
     _git(folder, "add", "-A", "--", ".")
     if _git(folder, "status", "--porcelain").strip():
         _git(folder, "commit", "-q", "--no-verify", "-m", message)
     base = _git(folder, "rev-parse", "HEAD").strip()
     listed = (entry.split("\t") for entry in _git(folder, "ls-tree", "-r", "-z", base).split("\0") if entry)
     held = frozenset(folder / name for what, name in listed if what.startswith("100"))
-    workplace = Workplace(here, folder, branch, base, is_work_tree, held)
+    workplace = Workplace(here, folder, branch, base, is_work_tree, held, box)
     try:
-        copy_apart(here, folder)
+        copy_apart(here, folder) if box is None else None
     except TooMuch as much:
         workplace.close() if is_work_tree else shutil.rmtree(folder)
         raise UsageError(

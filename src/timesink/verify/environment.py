@@ -16,13 +16,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.records import Record, field, replace
+from timesink.sandbox.runs import Asked, BoxedRun, NoSandbox, Sandbox
 from timesink.untrusted.masking import redacted, stored_command
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
@@ -79,33 +81,80 @@ class Finished(Record):
     stdout: Path
     stderr: Path
     seconds: float = 0.0
+    boxed: BoxedRun | None = None
+
+    def found(self, path: Path) -> Path:
+        """Where a file lies that the process wrote under that name."""
+        return path if self.boxed is None else self.boxed.found(path)
+
+    def close(self) -> None:
+        """Forget what it wrote."""
+        if self.boxed is not None:
+            self.boxed.close()
 
 
-def run(command: Command, folder: Path, *, extra: Mapping[str, str], timeout_s: float) -> Finished:
+@contextmanager
+def boxes(allow_writes: bool = False) -> Iterator[Sandbox | None]:
+    """A sandbox for runs in the current folder; none where the user lets them write. `UsageError` where none is had."""
+    if allow_writes:
+        yield None
+        return
+    try:
+        box = Sandbox.open(Path.cwd())
+    except NoSandbox as why:
+        raise UsageError(
+            f"this machine lets no program be run apart from your files ({why})",
+            remedy="run it in a copy of the folder, and let it write there with --allow-writes",
+        ) from why
+    try:
+        yield box
+    finally:
+        box.close()
+
+
+def run(
+    command: Command, folder: Path, *, extra: Mapping[str, str], timeout_s: float, box: Sandbox | None = None
+) -> Finished:
     """Run to the end with output in `folder`. `ToolFailed` on a status other than 0 or past the time limit."""
     stdout, stderr = folder / "stdout.txt", folder / "stderr.txt"
     environment = {**os.environ, **command.environment, **extra}
     started_s, began_s = time.time(), time.perf_counter()
     with stdout.open("wb") as out, stderr.open("wb") as err:
+        boxed: BoxedRun | None = None
+        process: subprocess.Popen[bytes] | BoxedRun
         try:
-            process = subprocess.Popen(
-                command.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
-            )
+            if box is None:
+                process = subprocess.Popen(
+                    command.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+            elif not shutil.which(command.argv[0], path=environment.get("PATH")):
+                raise FileNotFoundError
+            else:
+                asked = Asked(records=[folder])
+                process = boxed = box.start(
+                    command.argv, environment, output=out.fileno(), errors=err.fileno(), asked=asked
+                )
         except FileNotFoundError as absent:
             raise MissingTool(f"no program {command.argv[0]!r}", remedy="check the path and the spelling") from absent
-        except OSError as refused:
-            raise ToolFailed(f"{command.argv[0]!r} cannot be started: {refused.strerror}") from refused
+        except (OSError, NoSandbox) as refused:
+            why = refused.strerror if isinstance(refused, OSError) else refused
+            raise ToolFailed(f"{command.argv[0]!r} cannot be started: {why}") from refused
         status = _wait(process, timeout_s)
         seconds = time.perf_counter() - began_s
+    finished = Finished(started_s, time.time(), stdout, stderr, seconds, boxed)
+    if status != 0:
+        finished.close()
     if status is None:
         raise ToolFailed(f"{command.text!r} ran past {timeout_s:g} s", remedy="raise --timeout or run fewer steps")
     if status != 0:
         what = f"{command.text!r} ended with status {status}: {last_line(stderr)!r}"
-        raise ToolFailed(what, remedy="make it run alone first")
-    return Finished(started_s, time.time(), stdout, stderr, seconds)
+        is_denied = boxed is not None and boxed.denied(last_line(stderr))
+        raise ToolFailed(what, remedy="let it write with --allow-writes" if is_denied else "make it run alone first")
+    return finished
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+def _wait(process: subprocess.Popen[bytes] | BoxedRun, timeout_s: float) -> int | None:
     """The exit status, or None past the limit. Whatever ends the wait, nothing of the process group is left running."""
     try:
         return process.wait(timeout_s)

@@ -24,6 +24,7 @@ from timesink.verify.counters import Counter, gate_counters
 from timesink.verify.environment import (
     Command,
     Environment,
+    boxes,
     command_differences,
     differences,
     environment,
@@ -231,13 +232,18 @@ def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:
 
 @contextmanager
 def launching(
-    commands: Mapping[Side, Command], source: StepSource, timeout_s: float = LONGEST_RUN_S
+    commands: Mapping[Side, Command],
+    source: StepSource,
+    timeout_s: float = LONGEST_RUN_S,
+    allow_writes: bool = False,
 ) -> Iterator[Launcher]:
-    """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes."""
+    """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes. Runs change no file outside of
+    it, unless they may."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timesink-")))
         watch = stack.enter_context(GpuWatch(folder, visible_devices(commands.values())))
-        yield Launcher(commands, source, folder, watch, timeout_s)
+        box = stack.enter_context(boxes(allow_writes))
+        yield Launcher(commands, source, folder, watch, timeout_s, box)
 
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:

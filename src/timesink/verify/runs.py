@@ -24,6 +24,7 @@ from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
 from timesink.model.arrays import median
 from timesink.records import Record, as_plain, field, replace
+from timesink.sandbox.runs import Sandbox
 from timesink.untrusted.plain_json import parsed
 from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify.environment import Command, Finished, probe_host, run
@@ -58,6 +59,7 @@ class Launcher(Record):
     folder: Path
     watch: GpuWatch
     timeout_s: float = LONGEST_RUN_S
+    box: Sandbox | None = None
 
     def launch(self, side: Side, number: int) -> RunRow:
         """One run in a fresh process. Raises `ToolFailed` where it fails or hands over no steps."""
@@ -67,9 +69,12 @@ class Launcher(Record):
         command = self.commands[side]
         extra = self.source.environment(folder, {**os.environ, **command.environment})
         probed_s = probe_host()
-        finished = run(command, folder, extra=extra, timeout_s=self.timeout_s)
-        probed_s = (probed_s + probe_host()) / 2
-        row = summarise(self.source.collect(folder, finished), side, number)
+        finished = run(command, folder, extra=extra, timeout_s=self.timeout_s, box=self.box)
+        try:
+            probed_s = (probed_s + probe_host()) / 2
+            row = summarise(self.source.collect(folder, finished), side, number)
+        finally:
+            finished.close()
         state = as_plain(self.watch.state(finished.started_s, finished.ended_s, foreign))
         return replace(row, probe_s=probed_s, **{name: state[name] for name in state if name != "samples"})
 
@@ -256,11 +261,12 @@ class JsonFile(StepsSeen, Record):
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """`ToolFailed` where the file is missing, older than the run, or holds no such list."""
-        if not self.path.is_file() or self.path.stat().st_mtime < finished.started_s - 1:
+        path = finished.found(self.path)
+        if not path.is_file() or path.stat().st_mtime < finished.started_s - 1:
             remedy = "check --steps-json against what the program writes"
             raise ToolFailed(f"the run did not write {self.path}", remedy=remedy)
         try:
-            content: Any = parsed(_read_text(self.path))
+            content: Any = parsed(_read_text(path))
         except ValueError as broken:
             raise ToolFailed(f"{self.path} is no JSON: {broken}") from broken
         values = content.get(self.key) if self.key and isinstance(content, dict) else content

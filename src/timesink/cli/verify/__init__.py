@@ -14,7 +14,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from timesink.cli.options import EXIT_ZERO, FACT, PROGRAM, QUIET, THRESHOLD, PageOutput, facts_of, read_traces
+from timesink.cli.options import (
+    ALLOW_WRITES,
+    EXIT_ZERO,
+    FACT,
+    PROGRAM,
+    QUIET,
+    THRESHOLD,
+    PageOutput,
+    facts_of,
+    read_traces,
+)
 from timesink.cli.output import Sink, tell
 from timesink.cli.parameters import Option
 from timesink.errors import UsageError
@@ -226,6 +236,7 @@ class RunSession(Record, kw_only=True):
     timeout: Annotated[float, Option("--timeout", "S", "Longest a single run may take, in seconds.", rare=True)] = (
         LONGEST_RUN_S
     )
+    allow_writes: Annotated[bool, ALLOW_WRITES] = False
     quiet: Annotated[bool, QUIET] = False
 
     def tell(self, line: str) -> None:
@@ -236,7 +247,7 @@ class RunSession(Record, kw_only=True):
         """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes."""
         from timesink.verify.gate import launching
 
-        return launching(commands, source, self.timeout)
+        return launching(commands, source, self.timeout, self.allow_writes)
 
 
 def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from timesink.recipes import Effort, Recipe
+from timesink.recipes.reach import is_read, only_read, stays
 from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
 
 _GIVEN: Final = frozenset({"torch", "math", "float", "int", "bool", "range", "len", "min", "max", "True", "False"})
-_READ: Final = frozenset({"torch", "F", "nn", "functional"})
 _REFUSED: Final = ("inference_mode", "torch.compile", "torch.jit", "torch.export", "CUDAGraph", "vmap", "fx.")
 
 
@@ -121,11 +121,7 @@ def _doubt(source: Source, function: ast.FunctionDef, held: list[ast.Assign], ma
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and node.id in made and isinstance(node.ctx, ast.Load):
             above = list(source.above(node))
-            user = above[1] if isinstance(above[0], ast.keyword) else above[0]
-            is_read = isinstance(user, (ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript))
-            is_read |= isinstance(user, ast.Attribute) and user.attr in PURE | FACTS
-            is_read |= isinstance(user, ast.Call) and (root_of(user.func) in _READ or name_of(user.func) in PURE)
-            if not is_read and not any(one in held for one in above):
+            if not is_read(source, node) and not any(one in held for one in above):
                 return f"{node.id} is handed on in line {node.lineno}, where it may be changed"
     return ""
 
@@ -153,7 +149,9 @@ def find_constants(source: Source, line: int) -> Iterator[Proposal]:
                 continue
             name = getattr(statement.targets[0], "id", "")
             if name and len(statement.targets) == 1 and _is_same(source, loop, statement, name):
-                yield _hoist(source, loop, statement, _doubt_of(statement.value))
+                yield _hoist(
+                    source, loop, statement, _doubt_of(statement.value) or _doubt_of_reach(source, statement, name)
+                )
 
 
 def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bool:
@@ -184,6 +182,17 @@ def _doubt_of(value: ast.expr) -> str:
             if not is_method and node.attr not in FACTS:
                 return f"the attribute {node.attr} may change in the loop"
     return ""
+
+
+def _doubt_of_reach(source: Source, statement: ast.Assign, name: str) -> str:
+    """Who may change what each round builds, or see that it is no new one."""
+    if moving := stays(source, statement.value):
+        return f"{moving} may be another in each round"
+    if sum(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+           for one in ast.walk(source.scope(statement))) > 1:  # fmt: skip
+        return f"{name} is bound elsewhere, too"
+    is_read = only_read(source, name, source.tree, statement)
+    return "" if is_read else f"{name} is kept or handed on, where it may be changed"
 
 
 def _hoist(source: Source, loop: Loop, statement: ast.Assign, doubt: str) -> Proposal:

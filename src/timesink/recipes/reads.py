@@ -12,6 +12,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe, meters
 from timesink.recipes.proof import Replacement
+from timesink.recipes.reach import is_heard_by_more, leaves_traces, needs_order
 from timesink.recipes.source import (
     Loop,
     Proposal,
@@ -31,7 +32,7 @@ _TELLS: Final = frozenset({
     "write",
 })  # fmt: skip
 _DETACH: Final = ("detach", "cpu")
-_NEED_WAITS: Final = ("time()", "perf_counter", "elapsed", "record(", "non_blocking", "Stream", "numpy(", "Graph")
+_STORES: Final = _TELLS - {"print", "set_postfix", "set_description"}
 _EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
 _HARMLESS: Final = _READS | frozenset({
     "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm",
@@ -48,11 +49,11 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
         told = _told(source, loop, _reads_device, [one.statement for one in kept])
         if changes := [*_guard(source, loop, told), *(made for one in kept for made in one.changes)]:
             first = told[0].lineno if told else min(made.start[0] for made in changes) + 1
-            doubt = next((one.doubt for one in kept if one.doubt), "")
+            doubt = next((one.doubt for one in kept if one.doubt), "") or _doubt_of_told(source, told)
             yield Proposal(first, reason, tuple(changes), doubt)
     waits = [one for one in ast.walk(source.tree) if isinstance(one, ast.Expr) and _waits(source, one)]
     if waits:
-        needed = next((word for word in _NEED_WAITS if word in source.text), "")
+        needed = needs_order(source)
         doubt = f"the file has {needed}, and a wait may be for it" if needed else ""
         reason = "the program waits for all work of the GPU where nothing needs it"
         yield Proposal(waits[0].lineno, reason, tuple(map(source.drop, waits)), doubt)
@@ -63,7 +64,27 @@ def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
     for loop in source.step_loops():
         if told := _told(source, loop, _evaluates, []):
             reason = f"the model is evaluated in each step of the training loop; it is every {EVERY} steps"
-            yield Proposal(told[0].lineno, reason, _guard(source, loop, told))
+            evaluated = [call for one in told for call in calls_in(one) if _is_evaluation(call)]
+            doubt = next((why for call in evaluated if (why := leaves_traces(source, call))), "")
+            doubt = doubt or _doubt_of_told(source, told)
+            yield Proposal(told[0].lineno, reason, _guard(source, loop, told), doubt)
+
+
+def _doubt_of_told(source: Source, told: list[ast.stmt]) -> str:
+    """Why more than a reader of the terminal may hear of what is told."""
+    for statement in told:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if _tells(statement) and isinstance(call, ast.Call) and name_of(call.func) in _STORES:
+            return f"what {name_of(call.func)} is told may be stored, and a series of it is a result"
+        if is_heard_by_more(source, statement, lambda one: name_of(one.func) in _HARMLESS or _is_evaluation(one)):
+            return f"line {statement.lineno} does more than tell"
+    if any(word in source.text for word in ("redirect_stdout", "sys.stdout =")):
+        return "what is printed goes elsewhere"
+    return ""
+
+
+def _is_evaluation(call: ast.Call) -> bool:
+    return bool(_EVALUATES & {*name_of(call.func).split("_")})
 
 
 def _waits(source: Source, statement: ast.Expr) -> bool:
@@ -90,7 +111,7 @@ def _losses(loop: Loop) -> set[str]:
 
 def _evaluates(source: Source, loop: Loop, statement: ast.stmt) -> bool:
     call = getattr(statement, "value", None)
-    return isinstance(call, ast.Call) and bool(_EVALUATES & {*name_of(call.func).split("_")})
+    return isinstance(call, ast.Call) and _is_evaluation(call)
 
 
 def _tells(statement: ast.stmt) -> bool:

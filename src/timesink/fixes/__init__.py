@@ -25,7 +25,8 @@ class Offer(StrEnum):
 
 
 Memory = Literal["", "unknown", "working", "again", "sent"]
-"""What a fix takes of the device's memory: nothing, what no capture says, or a field of `plan.memory.DeviceMemory`."""
+"""What a fix takes of the device's memory: nothing, what no capture says, or a field of
+`diagnosis.plan.batch.DeviceMemory`."""
 
 Found = TypeVar("Found")
 _MOST_STREAMS: Final = 128  # grids that a device runs at once

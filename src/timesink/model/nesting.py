@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,8 @@ from timesink.records import Record
 
 ThreadKey = tuple[int, int, int]
 
-_THREAD = ("rank", "process", "thread")
+THREAD: Final = ("rank", "process", "thread")
+"""Columns that tell the threads of a job apart."""
 
 
 class Nesting(Record, eq=False):
@@ -95,7 +97,7 @@ def thread_slices(frame: pl.DataFrame, of_rank: int | None = None) -> Iterator[t
     begin, end = 0, frame.height
     if of_rank is not None:
         begin, end = slice_of(frame, ("rank",), (of_rank,))
-    for key, first, last in key_slices(frame[begin:end], _THREAD):
+    for key, first, last in key_slices(frame[begin:end], THREAD):
         rank, process, thread = key
         yield (rank, process, thread), begin + first, begin + last
 

@@ -34,6 +34,7 @@ from timesink.model.tables import (
     FRAMES,
     GRAPH_NODES,
     HOST_OPS,
+    LAUNCH_SHAPE,
     MEMORY_EVENTS,
     MEMORY_SEGMENTS,
     RANGES,
@@ -201,7 +202,6 @@ def _without_memory_events(trace: Trace, ranks: set[int]) -> Trace:
     return replace(trace, tables={**trace.tables, MEMORY_EVENTS: kept})
 
 
-_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _HOST: Final = (HOST_OPS, FRAMES, RANGES)
 _APART_NS: Final = 1_000_000  # between what was recorded and the trace: no interval spans both
 _REMEDY: Final = (
@@ -303,10 +303,10 @@ def _eager_turns(trace: Trace, eager: Trace) -> pl.DataFrame:
 
 def _stretches(replays: pl.DataFrame, launched: pl.DataFrame) -> set[tuple[int, int]]:
     """Where in the launches of a rank a turn of each of its graphs stands, and how long it is."""
-    columns = [pl.col("name").cast(pl.String), *_SHAPE]
+    columns = [pl.col("name").cast(pl.String), *LAUNCH_SHAPE]
     both = pl.concat([replays.select(columns), launched.select(columns)])
     kinds = both.unique(maintain_order=True).with_row_index("kind")
-    kind = both.join(kinds, on=["name", *_SHAPE], how="left", nulls_equal=True, maintain_order="left")["kind"]
+    kind = both.join(kinds, on=["name", *LAUNCH_SHAPE], how="left", nulls_equal=True, maintain_order="left")["kind"]
     number = kind.cast(pl.Int64).to_numpy()
     stream = number[replays.height :]
     turns: dict[bytes, Int64Array] = {}
@@ -325,6 +325,6 @@ def _launched(eager: Trace) -> pl.DataFrame:
     graphs = np.append(matches(calls["name"], GRAPH_LAUNCH).to_numpy(), True)[call]
     wanted = pl.Series(~graphs) & (ops["kind"] == "kernel")
     rows = calls.select("thread", pl.col("start_ns").alias("recorded_ns"))[call[wanted.to_numpy()]]
-    kernels = ops.filter(wanted).select("rank", "process", "name", *_SHAPE).hstack(rows.get_columns())
+    kernels = ops.filter(wanted).select("rank", "process", "name", *LAUNCH_SHAPE).hstack(rows.get_columns())
     kernels = kernels.with_columns(graph_node_id=pl.lit(None, pl.Int64), capture=pl.lit(None, pl.Int32))
     return kernels.select(list(GRAPH_NODES.columns)).sort("rank", "recorded_ns", maintain_order=True)

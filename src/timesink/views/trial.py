@@ -222,7 +222,6 @@ _CALLS: Final = {
 }
 """What each of the bench's calls of the CPU is, and how many there are in what is timed."""
 _FLOPS_PER_US_OF_TERA: Final = 1e6
-_TYPES: Final = ("fp32", "tf32", "bf16", "fp16")
 _RATES: Final = {
     "dram_bandwidth": "memory",
     "l2_bandwidth": "L2 cache",

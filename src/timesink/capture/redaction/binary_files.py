@@ -24,7 +24,7 @@ from timesink.knowledge import private_texts
 from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField, fields
 
 _MAGIC = b"NVR\0"
-_SOURCES, _RESULTS, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 2, 3, 4, 5
+_SOURCES, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 3, 4, 5
 _COMMON_METRIC = re.compile(private_texts.COMMON_METRIC.encode("latin-1"), re.DOTALL)
 _WORDS, _SYMBOL, _LABEL = "words", "symbol", "label"
 _NUMBERS: dict[int, Any] = {}

@@ -20,7 +20,7 @@ from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
-from timesink.model.tables import COLLECTIVES, DEVICE_OPS, DEVICES
+from timesink.model.tables import COLLECTIVES, DEVICE_OPS, DEVICES, LAUNCH_SHAPE
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.whatif import Selection
@@ -103,15 +103,12 @@ def communication(trace: Trace) -> Communication:
     )
 
 
-_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-
-
 @remembered
 def kernel_runs(trace: Trace) -> pl.DataFrame:
     """Runs of computing kernels on GPUs that communicate: rank, device, row (of `device_ops`), the name, the columns of
-    `_SHAPE`, length_ns, `beside` (communication covers at least half of it) and `free` (it covers nothing)."""
+    `LAUNCH_SHAPE`, length_ns, `beside` (communication covers at least half of it) and `free` (it covers nothing)."""
     ops = trace.get(DEVICE_OPS)
-    shape = ["rank", "device", "name", *_SHAPE]
+    shape = ["rank", "device", "name", *LAUNCH_SHAPE]
     compared = (class_of_ops(trace) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
     communicates = np.zeros(ops.height, np.bool_)  # on devices that communicate at all
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
@@ -132,8 +129,8 @@ def kernel_runs(trace: Trace) -> pl.DataFrame:
 @remembered
 def contended_runs(trace: Trace) -> pl.DataFrame:
     """Runs beside communication of the kernels that are compared: rank, device, row (of `device_ops`), the columns of
-    `_SHAPE`, length_ns, and alone_ns, the median of the kernel's free runs."""
-    shape, runs, length = ["rank", "device", "name", *_SHAPE], kernel_runs(trace), pl.col("length_ns")
+    `LAUNCH_SHAPE`, length_ns, and alone_ns, the median of the kernel's free runs."""
+    shape, runs, length = ["rank", "device", "name", *LAUNCH_SHAPE], kernel_runs(trace), pl.col("length_ns")
     alone = (
         runs.group_by(shape)
         .agg(
@@ -169,7 +166,7 @@ def contention(trace: Trace) -> pl.DataFrame:
     runs = runs.with_columns(pl.Series("at_once", fills_at_once(runs, trace.get(DEVICES))))
     excess_ns = pl.col("length_ns") - pl.col("alone_ns")
     by_device = runs.group_by("rank", "device").agg(
-        pl.struct("name", *_SHAPE).filter(~at_once).n_unique().cast(pl.Int64).alias("kernels"),
+        pl.struct("name", *LAUNCH_SHAPE).filter(~at_once).n_unique().cast(pl.Int64).alias("kernels"),
         pl.col("length_ns").filter(~at_once).sum().alias("beside_ns"),
         excess_ns.filter(~at_once).sum().round().cast(pl.Int64).alias("excess_ns"),
         excess_ns.filter(at_once).sum().round().cast(pl.Int64).alias("second_turns_ns"),

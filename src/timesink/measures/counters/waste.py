@@ -38,7 +38,7 @@ _ACCESSES = tuple(
 
 
 class Cause(StrEnum):
-    """Why a part of a kernel's time is spent; the values are those of `findings.Bottleneck`."""
+    """Why a part of a kernel's time is spent; the values are those of `diagnosis.verdicts.Bottleneck`."""
 
     REGISTER_SPILLS = "register_spills"
     ATOMICS = "atomics"

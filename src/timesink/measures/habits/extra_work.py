@@ -13,8 +13,8 @@ import polars as pl
 from timesink._native import numbered
 from timesink.knowledge.kernel_traits import OF_BACKWARD
 from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.kernels.fusion import LAUNCHING_CAUSES
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline import Device

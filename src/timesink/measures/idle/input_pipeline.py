@@ -30,13 +30,12 @@ from timesink.measures.timeline.known import program_kind, trains
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
-from timesink.model.nesting import slice_of, thread_slices
+from timesink.model.nesting import THREAD, slice_of, thread_slices
 from timesink.model.schema import picked
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, HOST_STACKS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
-_THREAD: Final = ("rank", "process", "thread")
 _SCHEMA: Final = pl.Schema(
     {"rank": pl.Int32(), "process": pl.Int64(), "thread": pl.Int64(), "name": pl.String()}
     | dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
@@ -75,9 +74,9 @@ def input_pipeline(trace: Trace) -> InputPipeline:
     """Find data loading, and the idle time it coincides with."""
     named, launching = _named_rows(trace), _launching_threads(trace)
     if launching.height:
-        named = named.join(launching, on=_THREAD, how="semi", maintain_order="left")
+        named = named.join(launching, on=THREAD, how="semi", maintain_order="left")
     rows = pl.concat([named, _between_epochs(trace, named), _inferred_rows(trace).join(named, on="rank", how="anti")])
-    rows = rows.sort(*_THREAD, "start_ns", "end_ns", "name")
+    rows = rows.sort(*THREAD, "start_ns", "end_ns", "name")
     return InputPipeline(
         by_rank={rank: _rank(rows.filter(pl.col("rank") == rank)) for rank in rows["rank"].unique().sort()},
         frame=rows,
@@ -96,7 +95,7 @@ def _named_rows(trace: Trace) -> pl.DataFrame:
         frame = trace.get(table)
         if (loads := matches(frame["name"], pattern)).any():
             loading = frame.filter(loads & ~matches(frame["name"], OPERATOR))
-            parts.append(loading.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
+            parts.append(loading.select(*THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
     return pl.concat(parts)
 
 
@@ -109,9 +108,9 @@ def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=_SCHEMA)]
     if not (named_so := matches(named["name"], TORCH_NEXT_BATCH)).any():
         return parts[0]
-    fetches = named.filter(named_so).sort(*_THREAD, "start_ns")
-    for key, own in fetches.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
-        thread = dict(zip(_THREAD, key, strict=True))
+    fetches = named.filter(named_so).sort(*THREAD, "start_ns")
+    for key, own in fetches.partition_by(THREAD, as_dict=True, maintain_order=True).items():
+        thread = dict(zip(THREAD, key, strict=True))
         calls = trace.get(API_CALLS).filter(**thread)["start_ns"].to_numpy()
         over, begin = own["end_ns"].to_numpy()[:-1], own["start_ns"].to_numpy()[1:]
         nothing = (np.searchsorted(calls, over) == np.searchsorted(calls, begin)) & (begin > over)
@@ -128,10 +127,10 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
         launching, calls = _launching_calls(trace), trace.get(API_CALLS)
         by_kernels = marks.marker is StepMarker.KERNEL_PATTERN
         heads = _before_copies(launching) if by_kernels else _heads(marks.frame, launching)
-        for key, part in heads.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
-            thread = dict(zip(_THREAD, key, strict=True))
+        for key, part in heads.partition_by(THREAD, as_dict=True, maintain_order=True).items():
+            thread = dict(zip(THREAD, key, strict=True))
             head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
-            called = Intervals.of(calls[slice(*slice_of(calls, _THREAD, key))])
+            called = Intervals.of(calls[slice(*slice_of(calls, THREAD, key))])
             stretches = head - called - waits_for_work(trace).get(thread["rank"], Intervals.none())
             rows = pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns})
             if by_kernels:
@@ -144,12 +143,12 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
 def _before_copies(calls: pl.DataFrame) -> pl.DataFrame:
     """The same columns as of heads: from each thread's launch before it to each call that brings more than a value."""
     before = calls.select(
-        *_THREAD, "start_ns", "brings", "bytes", pl.col("start_ns").shift().over(_THREAD).alias("host_start_ns")
+        *THREAD, "start_ns", "brings", "bytes", pl.col("start_ns").shift().over(THREAD).alias("host_start_ns")
     )
     brought = before.filter(
         pl.col("brings"), pl.col("bytes") > fixes.VALUE_BYTES.value, pl.col("host_start_ns").is_not_null()
     )
-    return brought.select(*_THREAD, "host_start_ns", copy_start_ns="start_ns")
+    return brought.select(*THREAD, "host_start_ns", copy_start_ns="start_ns")
 
 
 def _launching_calls(trace: Trace) -> pl.DataFrame:
@@ -164,7 +163,7 @@ def _launching_calls(trace: Trace) -> pl.DataFrame:
     read = linked & (is_copy & ops["copy_kind"].eq_missing("d2h")).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[call[linked & ~sent]] = False
-    launched = calls.select(*_THREAD, "start_ns")[row].with_columns(
+    launched = calls.select(*THREAD, "start_ns")[row].with_columns(
         brings=brings[row],
         bytes=summed(call[linked], known[linked], calls.height)[row],
         read=summed(call[read], known[read], calls.height)[row],
@@ -180,10 +179,10 @@ def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
         false   16384  16384  the actions that a network chose
         true    16384  0      false: what a game in Python made of them
     """
-    is_over = ~pl.col("brings") & pl.col("brings").shift(fill_value=False).over(_THREAD)
+    is_over = ~pl.col("brings") & pl.col("brings").shift(fill_value=False).over(THREAD)
     turns = calls.with_columns(turn=is_over, sent=pl.col("bytes") * pl.col("brings"))
-    turns = turns.with_columns(pl.col("turn").cum_sum().over(_THREAD))  # oldest Polars: no window in a window
-    sent, read = pl.col("sent").sum().over(*_THREAD, "turn"), pl.col("read").sum().over(*_THREAD, "turn")
+    turns = turns.with_columns(pl.col("turn").cum_sum().over(THREAD))  # oldest Polars: no window in a window
+    sent, read = pl.col("sent").sum().over(*THREAD, "turn"), pl.col("read").sum().over(*THREAD, "turn")
     return turns.with_columns(pl.col("brings") & ((read < sent) | (sent == 0)))
 
 
@@ -199,8 +198,8 @@ def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         55           false, a kernel
         60           true, no batch
     """
-    parts = [pl.DataFrame(schema={name: _SCHEMA[name] for name in _THREAD})]
-    for key, own in step_frame.sort("host_start_ns").partition_by(_THREAD[:2], as_dict=True).items():
+    parts = [pl.DataFrame(schema={name: _SCHEMA[name] for name in THREAD})]
+    for key, own in step_frame.sort("host_start_ns").partition_by(THREAD[:2], as_dict=True).items():
         made = picked(calls, (calls["rank"] == key[0]) & (calls["process"] == key[1]))
         begin, end = own["host_start_ns"].to_numpy(), own["host_end_ns"].to_numpy()
         until, called = np.minimum(end, np.append(begin[1:], end[-1:])), made["start_ns"].to_numpy()
@@ -209,7 +208,7 @@ def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         unbroken = np.append(kernels, called.size)[places(kernels, first, False)]
         copy = np.minimum(unbroken, last) - 1
         found = copy >= first
-        head = own.select(*_THREAD[:2], "host_start_ns").filter(pl.Series(found))
+        head = own.select(*THREAD[:2], "host_start_ns").filter(pl.Series(found))
         parts.append(head.hstack(made[copy[found]].select("thread", copy_start_ns="start_ns")))
     return pl.concat(parts, how="diagonal")
 
@@ -218,7 +217,7 @@ def _launching_threads(trace: Trace) -> pl.DataFrame:
     calls = trace.get(API_CALLS)
     launching = launch_links(trace).launching(calls.height)
     threads = [key for key, first, last in thread_slices(calls) if launching[first:last].any()]
-    return pl.DataFrame(threads, schema={name: _SCHEMA[name] for name in _THREAD}, orient="row")
+    return pl.DataFrame(threads, schema={name: _SCHEMA[name] for name in THREAD}, orient="row")
 
 
 def _rank(rows: pl.DataFrame) -> RankInput:
@@ -244,8 +243,8 @@ def waits_for_work(trace: Trace) -> dict[int, Intervals]:
     for table, pattern in ((FRAMES, frames.WAITS), (OS_CALLS, WAITS)):
         if (rows := trace.get(table)).height and (waits := rows.filter(matches(rows["name"], pattern))).height:
             calls = trace.get(API_CALLS)
-            launching = calls.select(_THREAD).filter(pl.Series(launch_links(trace).launching(calls.height)))
-            own = waits.join(launching.unique(), on=_THREAD, how="semi")
+            launching = calls.select(THREAD).filter(pl.Series(launch_links(trace).launching(calls.height)))
+            own = waits.join(launching.unique(), on=THREAD, how="semi")
             for (rank,), of_rank in own.partition_by("rank", as_dict=True).items():
                 waited = Intervals.union_of(*of_rank.select("start_ns", "end_ns"))
                 found[rank] = waited | found.get(rank, Intervals.none())

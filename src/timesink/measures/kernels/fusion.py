@@ -23,6 +23,7 @@ from timesink.knowledge import kernel_traits
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.ranges import OPTIMIZER_STEP, TAKES_FUSED, TORCH_OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import by_stream, kernel_facts, of_each_device, rows_of, rows_on, run_numbers
 from timesink.measures.kernels.precision import wide_kernels
@@ -241,7 +242,6 @@ def eager_runs(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection
 
 
 _OPTIMIZER_MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
-LAUNCHING_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")
 """Causes of idle time that fewer launches take away."""
 
 

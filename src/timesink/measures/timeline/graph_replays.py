@@ -21,11 +21,10 @@ from timesink.model.alignment import aligned, in_order, launching_calls, reshape
 from timesink.model.arrays import BoolArray, Int64Array, IntArray, flag_at, found_at, none_of
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting
-from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, LAUNCH_SHAPE, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, field
 
-_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 OTHER_SHAPE: Final = "their kernels were captured in other launch shapes, as of another batch size"
 OTHER_KERNELS: Final = "their kernels are not those that were captured"
 SEVERAL: Final = "several captures fit them equally well"
@@ -126,11 +125,11 @@ def _join_by_name(trace: Trace, nodes: pl.DataFrame, launch: IntArray) -> tuple[
 
 def _number_kernels(ops: pl.DataFrame, nodes: pl.DataFrame) -> tuple[tuple[Int64Array, Int64Array], ...]:
     """Kernels and names as numbers, of the ops and of the nodes; a kernel without a grid is -1."""
-    columns = [pl.col("name").cast(pl.String), *_SHAPE]
+    columns = [pl.col("name").cast(pl.String), *LAUNCH_SHAPE]
     both = pl.concat([ops.select(columns), nodes.select(columns)])
     both = both.with_columns(pl.col("name").rank("dense").cast(pl.Int64).fill_null(0))
     kinds = both.unique(maintain_order=True).with_row_index("kernel")
-    kernel = both.join(kinds, on=["name", *_SHAPE], how="left", nulls_equal=True, maintain_order="left")["kernel"]
+    kernel = both.join(kinds, on=["name", *LAUNCH_SHAPE], how="left", nulls_equal=True, maintain_order="left")["kernel"]
     number = np.where(both["grid_x"].is_null(), -1, kernel.cast(pl.Int64).to_numpy())
     name = both["name"].to_numpy()
     return (number[: ops.height], name[: ops.height]), (number[ops.height :], name[ops.height :])

@@ -76,3 +76,5 @@ OpKind, CopyKind, MemoryKind, SyncKind, BlockState = (
         (MEMORY_BLOCKS, "state"),
     )
 )
+LAUNCH_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+"""Columns of the grid and the blocks that a kernel is launched with."""

@@ -15,7 +15,7 @@ from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
 from timesink.knowledge.frames import CALL_LINES, PLACE
 from timesink.model.names import matches
 from timesink.model.schema import ColumnValues, Table, nulls
-from timesink.model.tables import MEMORY_EVENTS, RANGES, CopyKind, MemoryKind, OpKind, SyncKind
+from timesink.model.tables import LAUNCH_SHAPE, MEMORY_EVENTS, RANGES, CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
 
 # c10::DeviceType of the host; every other type is a GPU with its own ordinal.
@@ -38,7 +38,7 @@ def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValu
     if rows is None or not rows.height or calls is None:
         return None
     names = decoded.named(rows.take("name"))
-    columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", *_SHAPE)}
+    columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", *LAUNCH_SHAPE)}
     frame = pl.DataFrame({name: column for name, column in columns.items() if column is not None} | {"name": names})
     begun = calls.filter(matches(calls["name"], CAPTURE_BEGIN))["end_ns"].sort().to_numpy()
     ended = calls.filter(matches(calls["name"], CAPTURE_END))["start_ns"].sort().to_numpy()
@@ -47,9 +47,6 @@ def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValu
     inside = np.searchsorted(ended, recorded, side="right") <= number  # one more has begun than ended
     frame = frame.with_columns(pl.Series("capture", number, pl.Int32)).filter(pl.Series(inside))
     return {column.name: column for column in frame.rename({"start_ns": "recorded_ns"})} if frame.height else None
-
-
-_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def ranges(decoded: DecodedTrace, *, recorded: bool) -> ColumnValues | None:

@@ -40,8 +40,6 @@ from timesink.units import bytes_text
 from timesink.whatif import Case
 from timesink.whatif.changes.host import MergeExchanges
 
-_CAPTURE: Final = "timesink capture torch -- torchrun train.py"
-
 
 def _exposed(trace: Trace) -> Rows:
     """A device and its communication with no computation beside it, less waiting for the last rank."""

@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter, time  # the program may set them; these are from before
@@ -26,96 +26,65 @@ from typing import Any, Final
 
 from timesink.capture.agent.marks import StepMark
 from timesink.capture.agent.recorders import Recorder, TorchRecorder, wait
-from timesink.capture.agent.recording import Agent, rank_and_world
+from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.agent.settings import count_graphs
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
-from timesink.recipes import Undo
-from timesink.recipes.program import RunningProgram, own_files
-from timesink.recipes.switching import Refusal
+from timesink.recipes.program import own_files
 from timesink.recipes.table import EXCLUDED_BY, SWITCHES
-from timesink.trials.pairs import LEAST_PAIRS, Pair, TimedBlock, is_decided, summarized
+from timesink.trials.pairs import Pair, TimedBlock, is_decided, summarized
 from timesink.trials.periods import Periods
 from timesink.trials.records import Period, TrialPlan, TrialResult, Tried
+from timesink.trials.switched import SwitchedProgram, most_memory, reset_memory
 
 VARIABLE: Final = "TIMESINK_TRY"
 _LEAST_STEPS, _MOST_STEPS = 3, 4000  # of a block
+_LONG_STEP_MS: Final = 250.0
 _PIECE_S: Final = 0.03
+_SHARES, _SCREEN_PAIRS = 1.5, 2  # of its even share of the time one change may take, but for so many pairs
 _SETTLE_S: Final = 1.0
 _SETTLE_MS: Final = 3000.0
 _RECORDED: Final = StepSchedule(warm_up=2, active=3)  # steps of the capture that the plan is made of
-_RECORDED_OF_LONG, _LONG_MS = StepSchedule(warm_up=1, active=1), 800.0
+_RECORDED_OF_LONG, _LONG_MS = StepSchedule(warm_up=1, active=1), 300.0
 _MOST_TOGETHER: Final = 100
 CUT_SHORT: Final = "the time was up while it was measured"
 TIME_WAS_UP: Final = "the time was up before it was tried"
 _SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting them together
-_FAILURES: Final = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError)
-
-_PACKAGE: Final = str(Path(__file__).parents[1])
-_UNFORESEEN: Final = (AttributeError, TypeError, KeyError, IndexError)
-_OTHERWISE: Final = "the program is built otherwise than this change knows"
-
 Script = Generator[None, None, Any]
 
 
-class Trial(Agent):
+class Trial(SwitchedProgram):
     """The agent of a trial: counts steps as any agent does, and at each one's end resumes the script."""
 
     def __init__(self, plan: TrialPlan) -> None:
-        super().__init__(AgentPlan(Mode.STEPS, str(Path(plan.file).parent)))
+        super().__init__(plan)
         self.trial = plan
-        self.program = RunningProgram(self._take_blame, plan.check)
-        for name in plan.fixed:
-            self.program.loader_options |= SWITCHES[name].loader
         self.result = TrialResult()
         self._script: Script | None = None
-        self._on: dict[str, Undo] = {}
-        self._broken = ""
         self._deadline = 0.0
-        self._shared = 0
         self._periods, self._observes = Periods(), False
 
     def _mark(self, source: StepMark) -> None:
         """As of an agent, but a better mark of steps begins the script anew only while nothing has been tried."""
         if self.source is None or (source > self.source and self.result.phase == "settle"):
+            self._periods.end()
+            self._periods, self._observes = Periods(), False
             self.source, self._script = source, self.script()
             atexit.register(self._write)
         if source is self.source and self._script is not None:
             if source <= StepMark.FORWARD and self.has_optimizer and not self.program.optimizers:
                 return  # before the training
+            for begin_step in filter(None, (SWITCHES[name].each_step for name in self._on)):
+                begin_step()
             if self._observes:
                 self._periods.note()
             elif not self._periods.ends():
                 return
-            for begin_step in filter(None, (SWITCHES[name].each_step for name in self._on)):
-                begin_step()
             try:
                 next(self._script)
             except StopIteration:
                 self.finished = True
                 self._write()
                 raise SystemExit(0) from None
-
-    def _take_blame(self, error: BaseException) -> bool:
-        """Whether the error is that of the change that was switched on last, which then is off; anything else is the
-        program's own."""
-        if not self._on or self._broken:
-            return False
-        name = next(reversed(self._on))
-        self._broken = f"{type(error).__name__}: {error}"
-        self._off(name)
-        import torch
-
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-        return True
-
-    def _turn_on(self, name: str) -> None:
-        self._broken = ""
-        self._on[name] = SWITCHES[name].turn_on(self.program)
-
-    def _off(self, name: str) -> None:
-        if undo := self._on.pop(name, None):
-            undo()
 
     def _write(self) -> None:
         if os.getpid() != self._process:
@@ -131,20 +100,6 @@ class Trial(Agent):
     def _say(self, phase: str, now_trying: str = "") -> None:
         self.result.phase, self.result.now_trying = phase, now_trying
         self._write()
-
-    def _share(self, value: Any) -> list[Any]:
-        """What each rank of the job gives here, by rank. All ranks call it in one order, between the same steps."""
-        import torch.distributed as dist
-
-        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-            return [value]
-        store = dist.distributed_c10d._get_default_store()
-        key, self._shared = f"timesink-try/{self._shared}", self._shared + 1
-        store.set(f"{key}/{dist.get_rank()}", json.dumps(value))
-        return [json.loads(store.get(f"{key}/{rank}")) for rank in range(dist.get_world_size())]
-
-    def _is_late(self, until: float) -> bool:
-        return any(self._share(perf_counter() > until))
 
     def script(self) -> Script:
         """The whole trial, step by step."""
@@ -173,11 +128,13 @@ class Trial(Agent):
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         applied = [name for name in self.trial.names if self._applies(name)]
         fixed, until = self.trial.fixed, began + _SINGLES * (self._deadline - began)
-        for name in applied:
-            if self._is_late(until if len(self.trial.names) > 1 else self._deadline):
+        until = until if len(applied) > 1 else self._deadline
+        for at, name in enumerate(applied):
+            if self._is_late(until):
                 self.result.tried.append(Tried(name, left=TIME_WAS_UP))
             else:
-                self.result.tried.append((yield from self._try((name,), fixed)))
+                share = perf_counter() + max(_SHARES * (until - perf_counter()) / (len(applied) - at), _PIECE_S)
+                self.result.tried.append((yield from self._try((name,), fixed, share)))
         yield from self._join()
         self.result.applied = tuple(name for name in self.trial.asked if self._applies(name))
         self._switch_off(list(self._on))
@@ -235,7 +192,7 @@ class Trial(Agent):
         for `_PIECE_S`, told as their mean. At least `steps` of them and for `timed_s`, unless that takes all the time
         there is."""
         weights = self.program.weights() if self.trial.moved_at else []
-        _reset_memory()
+        reset_memory()
         began, made, together = perf_counter(), 0, 1
         while not self._is_late(self._deadline if made < self.trial.steps else began + self.trial.timed_s):
             wait()
@@ -251,7 +208,7 @@ class Trial(Agent):
             if weights and made == self.trial.moved_at:
                 ends = zip(weights, self.program.weights(), strict=False)
                 self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
-        self.result.memory_bytes = _most_memory()
+        self.result.memory_bytes = most_memory()
 
     def _record(self) -> Script:
         """Some steps under torch.profiler, in the first rank; the others go along."""
@@ -273,8 +230,9 @@ class Trial(Agent):
     def _time_block(self, step_ms: float) -> Generator[None, None, TimedBlock]:
         """One block of about `block_s`, in the slowest rank; `step_ms` is what a step takes."""
         count = ceil(self.trial.block_s * 1e3 / step_ms) if step_ms else 0
-        count = min(max(count, _LEAST_STEPS), _MOST_STEPS)
-        size = max(_LEAST_STEPS, ceil(_PIECE_S * 1e3 / step_ms)) if step_ms else count
+        least = _LEAST_STEPS if self.result.base_ms[:1] < [_LONG_STEP_MS] else 1
+        count = min(max(count, least), _MOST_STEPS)
+        size = max(least, ceil(_PIECE_S * 1e3 / step_ms)) if step_ms else count
         pieces = list[float]()
         for _ in range(max(1, count // size)):
             wait()
@@ -287,25 +245,6 @@ class Trial(Agent):
         self._broken = next((broken for *_, broken in said if broken), "")
         return TimedBlock(float(max(mean for mean, *_ in said)), float(max(least for _, least, _ in said)))
 
-    def _switch_on(self, names: Sequence[str]) -> tuple[str, str]:
-        """All of them, in all ranks, or none: why one does not apply, and what one broke as it was made."""
-        refused = failed = ""
-        try:
-            for name in names:
-                if name not in self._on:
-                    self._turn_on(name)
-        except Refusal as why:
-            refused = str(why)
-        except _FAILURES as error:
-            failed = f"{type(error).__name__}: {error}"[:300]
-            if isinstance(error, _UNFORESEEN) and _is_ours(error):
-                refused, failed = _OTHERWISE, ""
-        for other_refused, other_failed in self._share([refused, failed]):
-            refused, failed = refused or other_refused, failed or other_failed
-        if refused or failed:
-            self._switch_off(names)
-        return refused, failed
-
     def _applies(self, name: str) -> bool:
         """Whether a change can be made at all: it is made and undone at once."""
         refused, failed = self._switch_on((name,))
@@ -314,18 +253,18 @@ class Trial(Agent):
             self.result.tried.append(Tried(name, refused=refused, failed=failed))
         return not (refused or failed)
 
-    def _switch_off(self, names: Sequence[str]) -> None:
-        for name in reversed(names):
-            self._off(name)
-
-    def _try(self, names: Sequence[str], beside: Sequence[str] = ()) -> Generator[None, None, Tried]:
-        """Changes, beside others that are on already: blocks with them and without them in turns."""
+    def _try(
+        self, names: Sequence[str], beside: Sequence[str] = (), until: float = inf
+    ) -> Generator[None, None, Tried]:
+        """Changes, beside others that are on already: blocks with them and without them in turns. Beyond `until` no
+        more than tells a change that may win from one that does not: what may has a second look."""
         tried = Tried(" + ".join(names), tuple(beside))
         self._say("trying", tried.name)
         started, pairs, graphs = perf_counter(), list[Pair](), 0
         with_ms = without_ms = self.result.base_ms[0]
-        settle = max(SWITCHES[name].settle for name in (*names, *beside))
-        warm_up = max(SWITCHES[name].warm_up for name in names)
+        marks = max(self._periods.period.marks, 1)  # what warms up does so by the program's own steps
+        settle = ceil(max(SWITCHES[name].settle for name in (*names, *beside)) / marks)
+        warm_up = ceil(max(SWITCHES[name].warm_up for name in names) / marks)
         while not is_decided(pairs, self.trial.worth):
             refused, failed = self._switch_on(names)
             if refused or failed:
@@ -337,10 +276,10 @@ class Trial(Agent):
             if not pairs:
                 tried.warm_up_s = perf_counter() - started
                 with_ms = (yield from self._time_block(0.0)).mean
-            _reset_memory()
+            reset_memory()
             changed = yield from self._time_block(with_ms)
             with_ms = changed.mean
-            tried.memory_bytes = max(tried.memory_bytes, _most_memory())
+            tried.memory_bytes = max(tried.memory_bytes, most_memory())
             self._switch_off(names)
             if self._broken:
                 break
@@ -348,19 +287,19 @@ class Trial(Agent):
                 tried.recompiled = count_graphs() - graphs
             for _ in range(min(settle, ceil(_SETTLE_MS / without_ms))):
                 yield
-            _reset_memory()
+            reset_memory()
             plain = yield from self._time_block(without_ms)
             without_ms = plain.mean
-            tried.base_memory_bytes = max(tried.base_memory_bytes, _most_memory())
+            tried.base_memory_bytes = max(tried.base_memory_bytes, most_memory())
             pairs.append((changed, plain))
             self.result.partial = replace(summarized(tried, pairs), left=CUT_SHORT)
             self._write()
-            if self._is_late(self._deadline):
+            if self._is_late(self._deadline) or (len(pairs) >= _SCREEN_PAIRS and self._is_late(until)):
                 break
         self.result.partial = None
         if self._broken:
             return replace(tried, failed=self._broken[:300])
-        late = "" if len(pairs) >= LEAST_PAIRS or is_decided(pairs, self.trial.worth) else CUT_SHORT
+        late = "" if len(pairs) >= _SCREEN_PAIRS else CUT_SHORT
         return replace(summarized(tried, pairs), left=late)
 
     def _join(self) -> Script:
@@ -410,27 +349,6 @@ class Trial(Agent):
         else:
             self.result.tried.append(again)
         self.result.kept = tuple(kept)
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Whether the line that failed is one of this package's own."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)
-
-
-def _reset_memory() -> None:
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _most_memory() -> int:
-    import torch
-
-    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_initialized() else 0
 
 
 def begin(text: str) -> None:

@@ -47,9 +47,10 @@ _DEAR_S: Final = 10.0
 _CHANCE, _CHANCE_OF_DEAR = 0.8, 0.4  # that what is foretold of a change, or of one that compiles, comes true
 _KNOWABLE: Final = 0.5  # a replay knows no gain beyond this share: it does not know what hides behind what goes away
 _UNTOLD: Final = 0.02
-_TIMED, _CHEAP, _DEAR, _FORETELLING, _PROOF_LEAST = 0.1, 0.3, 0.35, 0.15, 0.2
+_TIMED, _CHEAP, _DEAR, _FORETELLING, _PROOF_LEAST = 0.1, 0.3, 0.35, 0.1, 0.2
 """Shares of the budget: timing one run, cheap switches, one compiler, what is foretold, the least for proof."""
-_PROOF: Final = 3.2  # runs as long as the first one are kept back for those that prove, or so much of the budget:
+_FORKED_S, _FORKED = 2.0, 0.25  # what a later run takes, by what the first one took until it was recorded
+_PROOF: Final = 3.2  # of those are kept back for proof, or so much of the budget:
 _PROOF_SHARE: Final = 0.4
 _END_S, _END_SHARE = 2.0, 0.04  # of the budget kept back for the page
 _ROUND_S, _LEAST_ROUND_S = 20.0, 4.0
@@ -137,7 +138,7 @@ class _Course:
     @property
     def for_proof_s(self) -> float:
         """Seconds that are kept back for fresh processes."""
-        return min(_PROOF * self.run_s, _PROOF_SHARE * self.budget_s)
+        return min(_PROOF * self.forked_s, _PROOF_SHARE * self.budget_s)
 
     def run(self) -> TrialAnswer:
         """All of it, however it ends. `CaptureError` where nothing at all was measured."""
@@ -171,6 +172,7 @@ class _Course:
         plan = TrialPlan("", budget_s=timed_s, ends_at=ends_at)
         result, broke = self.runs.first(plan, self._order, max(self.budget_s / 2, _LEAST_PATIENCE_S))
         self.run_s = self.run_s or time.monotonic() - self.began_s
+        self.forked_s = self.forked_s or self.run_s
         self._take(result, broke, is_cut=broke == LATE)
         self._try_cheap()
         refused = {one.name for one in self.found.tried if one.refused or one.failed}
@@ -189,7 +191,8 @@ class _Course:
         try."""
         now_s = time.monotonic()
         if self.foretelling is None:
-            self.run_s = self.forked_s = now_s - self.began_s
+            self.run_s = now_s - self.began_s
+            self.forked_s = _FORKED_S + _FORKED * self.run_s
             self.foretelling, self.told_by_s = (
                 threading.Thread(target=self._foretell, args=(base,), daemon=True),
                 (now_s + _FORETELLING * self.budget_s),
@@ -199,7 +202,7 @@ class _Course:
             return
         cheap, dear = self._split()
         spare_s = self.left_s - self.for_proof_s
-        wanted_s = self.run_s + min((SWITCHES[name].cost_s for name in dear), default=0.0)
+        wanted_s = self.forked_s + min((SWITCHES[name].cost_s for name in dear), default=0.0)
         budget_s = max(spare_s - wanted_s, _ROUND_S) if dear and cheap else spare_s
         order = Order(tuple(cheap), tuple(dear), max(min(budget_s, spare_s), _CHEAP * self.left_s))
         write_whole(self.runs.order, json.dumps(asdict(order)))

@@ -37,10 +37,10 @@ def interval(pairs: Sequence[Pair]) -> tuple[float, float, float]:
 
 
 def is_decided(pairs: Sequence[Pair], worth: float) -> bool:
-    """Whether more pairs would change nothing: none was shorter with the change, the range is narrow, or it lies on one
+    """Whether more pairs would change nothing: none of the first was worth it, the range is narrow, or it lies on one
     side of what matters while the shortest pieces of both kinds repeat."""
     if len(pairs) < LEAST_PAIRS:
-        return len(pairs) == LEAST_PAIRS - 1 and all(changed.mean > plain.mean for changed, plain in pairs)
+        return len(pairs) > 1 and all(changed.mean > (1 - worth / 2) * plain.mean for changed, plain in pairs)
     _, low, high = interval(pairs)
     shortest = [sorted(block.shortest for block in blocks)[:_SHORTEST] for blocks in zip(*pairs, strict=True)]
     repeat = all(pieces[-1] <= (1 + _AGREE) * pieces[0] for pieces in shortest)

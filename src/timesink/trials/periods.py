@@ -86,6 +86,11 @@ class Periods:
         waits = [loop for loop in self._loops[:-1] if len(self._rounds[loop]) <= RECURS]
         return not waits or passed_s > _MOST_S
 
+    def end(self) -> None:
+        """Look no more."""
+        if self._counter is not None:
+            self._counter.end()
+
     def find(self) -> None:
         """Settle the period by what was observed, and go on from there."""
         gaps_s = [later - earlier for earlier, later in pairwise(self._times_s)]

@@ -64,6 +64,9 @@ class TrialPlan:
         return cls(**{**given, **names, "period": Period(**given["period"]) if given["period"] else None})
 
 
+_SURE_PAIRS: Final = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a program that was timed and recorded is to try next, for how long."""
@@ -102,8 +105,8 @@ class Tried:
         return not self.refused and not self.failed and max(self.ratio, self.shortest) <= 1 - worth
 
     def wins(self, worth: float) -> bool:
-        """Whether it seems to, and the whole range says shorter."""
-        return self.seems_to_win(worth) and self.high < 1
+        """Whether it seems to, and the whole range of enough pairs says shorter."""
+        return self.seems_to_win(worth) and self.high < 1 and self.pairs >= _SURE_PAIRS
 
 
 @dataclass(slots=True)
@@ -296,6 +299,7 @@ TOLERATED: Final[dict[Drift, float]] = {
 _PROCESSES, _ALONE = 2, 0.05
 _WEIGHTS: Final = 0.1  # of how far a weight went
 _STRAY: Final = 0.05  # of the weights
+_MOST_WEIGHTS: Final = 0.9
 
 
 def alike_losses(
@@ -335,12 +339,16 @@ def hold_losses(base: list[float], again: list[float], changed: list[float], dri
 def stray_weights(base: list[float], again: list[float], changed: list[float]) -> str:
     """How weights went otherwise than those of the base, in two runs of it; empty where at most a twentieth did.
 
-    A step that is left out, or a weight that is frozen, moves losses little in so few steps, and weights much.
+    A step that is left out, or a weight that is frozen, moves losses little in so few steps, and weights much. A
+    program that does not repeat itself moves each weight as far as chance has it: what two runs of one weight differ
+    says less of that than what they differ of most weights.
     """
     if base and len(base) != len(changed):
         return f"{len(changed)} weights are trained, not {len(base)}"
+    differ = sorted(abs(other / theirs - 1) for theirs, other in zip(base, again, strict=False) if theirs)
+    chance = differ[int(_MOST_WEIGHTS * (len(differ) - 1))] if differ else 0.0
     apart = [
-        abs(mine - theirs) > _WEIGHTS * theirs + 2 * abs(theirs - other)
+        abs(mine - theirs) > _WEIGHTS * theirs + 2 * max(abs(theirs - other), chance * theirs)
         for theirs, other, mine in zip(base, again, changed, strict=False)
     ]
     if sum(apart) <= _STRAY * len(apart):

@@ -133,12 +133,16 @@ class ProgramRuns:
         self.period = self.period or result.period
         if self._apart is not None:
             self._apart.name_as_ours(result)
-            self._apart.stand_ready(result.variables)
-        elif self._ready is None and can_stand_ready(self._program, result.variables):
-            self._ready = ReadyProgram(self._program, self._place, self._folder)
+        self._stand_ready(result)
         if patience.hung:
             return result, f"the program stood still for {patience.patience_s:.0f} s"
         return result, "" if result.phase == "done" or not status else why
+
+    def _stand_ready(self, result: TrialResult) -> None:
+        if self._apart is not None:
+            self._apart.stand_ready(result.variables)
+        elif self._ready is None and can_stand_ready(self._program, result.variables):
+            self._ready = ReadyProgram(self._program, self._place, self._folder)
 
     def _stepless(self, why: str) -> CaptureError:
         """Why there is nothing to time: what was seen, and what to type."""
@@ -148,7 +152,13 @@ class ProgramRuns:
 
     def first(self, plan: TrialPlan, waits: Waits, patience_s: float) -> tuple[TrialResult, str]:
         """The program as it is, timed and recorded, and then what `waits` orders, all in one process."""
-        result, broke = self.once(replace(plan, capture=str(self.capture), order=str(self.order)), patience_s, waits)
+
+        def recorded(result: TrialResult) -> None:
+            self._stand_ready(result)
+            waits(result)
+
+        plan = replace(plan, capture=str(self.capture), order=str(self.order))
+        result, broke = self.once(plan, patience_s, recorded)
         if not result.steps_ms:
             raise failure(f"no step could be timed: {broke or 'the program made too few'}", "run it alone")
         self.base.append(replace(result, tried=[], kept=(), rungs=[], joint=None, base_ms=[]))

@@ -43,7 +43,7 @@ def conclusion(answer: TrialAnswer) -> str:
         proof = answer.confirmed[answer.kept]
         base, changed = time_text(proof.mean_base_ms * NS_PER_MS), time_text(proof.mean_with_ms * NS_PER_MS)
         low, high = _range(answer)
-        runs = f"{len(proof.with_ms)} fresh processes with, {len(proof.base_ms)} without"
+        runs = f"fresh processes: {len(proof.with_ms)} with, {len(proof.base_ms)} without"
         won = f"{share_text(1 - proof.ratio)} less, {share_text(low)} to {share_text(high)}; {runs}"
         return f"{told}. {' + '.join(answer.kept)}: a step of {base} takes {changed} ({won})."
     if (best := _best_unproven(answer)) is not None:

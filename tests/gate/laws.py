@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
+from tests.gate.advised import advice_can_be_followed
 from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
 from tests.gate.arithmetic import advice_names_no_type_that_is_lacking, types_by_name_are_those_recorded
 from tests.gate.causes import (
@@ -277,7 +278,7 @@ LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
     dearest_first, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
-    causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
+    advice_can_be_followed, causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
     guessed_steps_hold_the_work,
     types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,

@@ -91,7 +91,7 @@ def test_a_model_is_compiled_but_for_loops_over_its_parameters(monkeypatch: pyte
 def test_a_graph_is_captured_where_launches_count_and_only_memory_stands_in_the_way(
     monkeypatch: pytest.MonkeyPatch, obstacle: str | None, eased: bool, captured: int
 ) -> None:
-    monkeypatch.setattr(made_of, "graph_obstacle", lambda _: obstacle and SimpleNamespace(kind=obstacle))
+    monkeypatch.setattr(made_of, "graph_obstacle", lambda _: obstacle and SimpleNamespace(kind=obstacle, name="a call"))
     assert made_of.capture_beside(TRACE, beside(eased=eased)) == (CaptureGraph(),) * captured
 
 

@@ -100,6 +100,7 @@ class DeclaredRule(Record, eq=False):
         told = replace(self, texts=self.texts.told_to(known(trace).program))
         findings: list[Finding] = []
         missed: list[tuple[Evidence, ...]] = []
+        refused: list[str] = []
         subject = fill_figures(told.texts.said.get("subject", ""))
         for row in rows:
             of_variant = told.texts.variants.get(row.variant, {})
@@ -107,13 +108,22 @@ class DeclaredRule(Record, eq=False):
             figures["noun"] = figures["subject"].rstrip(",")
             if not row.verdict and (facts := told._miss(limits, figures, row.verdict is False)):
                 missed.append(tuple([told._evidence(trace, limits, row, figures, fact) for fact in facts]))
+            elif why := self._refused(trace, row):
+                refused.append(why)
             else:
                 findings.append(told._finding(trace, limits, row, figures))
         if findings:
             return Found(tuple(findings))
+        if refused:
+            return NotApplicable(refused[0])
         if told.texts.said.get("otherwise", "") and not missed:
             return NotApplicable(fill_template(told.texts.said["otherwise"], {"noun": subject.rstrip(",")}))
         return Clear(tuple(dict.fromkeys(chain.from_iterable(missed[: self.most]))))
+
+    def _refused(self, trace: Trace, row: Row) -> str:
+        """Why the advice of a row cannot be followed: its fix asks the trace."""
+        fix = row.fix or self.fix
+        return fix.refused(trace) if fix else ""
 
     def _miss(self, limits: Limits, figures: dict[str, Any], is_clear: bool) -> tuple[Fact, ...]:
         """What to show where figures miss a limit, the first fact's the last one asked; none where they pass all."""

@@ -28,6 +28,8 @@ Memory = Literal["", "unknown", "working", "again", "sent"]
 """What a fix takes of the device's memory: nothing, what no capture says, or a field of
 `diagnosis.plan.batch.DeviceMemory`."""
 
+Precondition = Callable[[Trace], str]
+"""Why a change cannot be followed, as far as a trace shows that; '' where it can."""
 Found = TypeVar("Found")
 _MOST_STREAMS: Final = 128  # grids that a device runs at once
 _ANY_ROWS: Final = np.zeros(1)
@@ -73,6 +75,18 @@ class Verb(Record, eq=False):
         return f"{self.name} {self.takes}".rstrip()
 
 
+class Bench(Record):
+    """What a bench (`trials`) measures of a fix in place of assumptions: the `form` in which operators with kernels of
+    these `families`, or without any the optimizer, are run; a `call` of the CPU; a `figure` of the machine. Beside it
+    the kernels of others are others: what it `makes` of them."""
+
+    form: str = ""
+    families: tuple[str, ...] = ()
+    call: Literal["", "cast", "fetch", "region"] = ""
+    figure: str = ""
+    makes: Literal["", "compile", "bf16", "fp16"] = ""
+
+
 class Fix(Record, eq=False):
     """One change to a program, in the field's words.
 
@@ -81,7 +95,7 @@ class Fix(Record, eq=False):
     are the rules whose findings it repairs: ``precision`` for all of them, ``precision/tf32`` for those that propose
     the fix of that name. `subsumes` are fixes that it makes as well, `excludes` those that cannot stand beside it,
     `needs` those that must be made before, `after` those that come before it where they win anything. `memory` is what
-    it takes of the device's.
+    it takes of the device's. Its advice is said only where no `preconditions` refuses it.
 
     `find` is what it would change in a trace, as a measure selects it; `change` makes of each the change that the
     what-if engine replays, and of a target where `aim` does not say what is changed there; `beside` makes the changes
@@ -107,6 +121,8 @@ class Fix(Record, eq=False):
     change: Callable[..., Any] = _as_found
     beside: Callable[[Trace, Beside], Iterable[Change]] | None = None
     minds: tuple[str, ...] = ()
+    preconditions: tuple[Precondition, ...] = ()
+    bench: Bench = Bench()
     none: Callable[..., str] = lambda trace, target: "nothing in these steps matches"
     offer: Offer = Offer.ASKED
     does_more: bool = False
@@ -144,6 +160,10 @@ class Fix(Record, eq=False):
         if beside is not None and self.beside is not None:
             return self.beside(trace, beside)
         return map(self.change, self.find(trace)) if self.find is not None else ()
+
+    def refused(self, trace: Trace) -> str:
+        """Why it cannot be followed in the program of a trace, as far as the trace shows that; '' where it can."""
+        return next(filter(None, (asked(trace) for asked in self.preconditions)), "")
 
     def repairs(self, rule: str, fix: str) -> bool:
         """Whether it answers a finding of that rule that proposes the fix of that name."""

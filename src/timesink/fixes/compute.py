@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from timesink.fixes import Fix, Offer, Verb, aimed, everything, of
+from timesink.fixes import Bench, Fix, Offer, Verb, aimed, everything, of
 from timesink.fixes.replays import (
     autocast,
     capture_beside,
@@ -12,12 +12,14 @@ from timesink.fixes.replays import (
     compile_to_graph,
     fuse_attention,
     fuse_attention_beside,
+    graph_refused,
     named_kernels,
     named_to_cast,
     to_16_bits_beside,
     to_bf16,
     to_tf32,
 )
+from timesink.knowledge.kernels import PRODUCTS
 from timesink.measures.kernels.fusion import optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.model.trace import Trace
@@ -51,6 +53,7 @@ TF32: Final = Fix(
     aim=aimed(partial(named_kernels, "fp32"), to_tf32),
     change=to_tf32,
     offer=Offer.ALWAYS,
+    bench=Bench("tf32", PRODUCTS),
 )
 BF16: Final = Fix(
     model.BF16,
@@ -65,6 +68,7 @@ BF16: Final = Fix(
     beside=partial(to_16_bits_beside, kind="bf16"),
     offer=Offer.ALWAYS,
     does_more=True,
+    bench=Bench("bf16", PRODUCTS, call="cast", makes="bf16"),
 )
 BF16_WEIGHTS: Final = Fix(
     Words(
@@ -79,6 +83,7 @@ BF16_WEIGHTS: Final = Fix(
     subsumes=("tf32",),
     memory="unknown",
     change=to_bf16,
+    bench=Bench("bf16", (*PRODUCTS, "norm", "softmax", "loss")),
 )
 FP16: Final = Fix(
     model.FP16,
@@ -92,6 +97,7 @@ FP16: Final = Fix(
     change=autocast,
     beside=partial(to_16_bits_beside, kind="fp16"),
     does_more=True,
+    bench=Bench("fp16", PRODUCTS, call="cast", makes="fp16"),
 )
 COMPILE: Final = Fix(
     model.COMPILE,
@@ -102,6 +108,7 @@ COMPILE: Final = Fix(
     of_pytorch=True,
     does_more=True,
     of_launches=True,
+    bench=Bench(call="region", makes="compile"),
 )
 COMPILE_GRAPH: Final = Fix(
     model.COMPILE_GRAPH,
@@ -110,10 +117,12 @@ COMPILE_GRAPH: Final = Fix(
     subsumes=("compile", "cuda_graph", "padding"),
     memory="working",
     beside=compile_to_graph,
+    preconditions=(graph_refused,),
     offer=Offer.ALWAYS,
     of_pytorch=True,
     does_more=True,
     of_launches=True,
+    bench=Bench(call="region", makes="compile"),
 )
 CUDA_GRAPH: Final = Fix(
     Words(
@@ -130,9 +139,11 @@ CUDA_GRAPH: Final = Fix(
     find=everything,
     change=CaptureGraph,
     beside=capture_beside,
+    preconditions=(graph_refused,),
     offer=Offer.ALWAYS,
     of_launches=True,
     same_kernels=True,
+    bench=Bench(figure="fixes.graph_kernel_us"),
 )
 FUSED_ATTENTION: Final = Fix(
     model.FUSED_ATTENTION,
@@ -155,6 +166,7 @@ FUSED_OPTIMIZER: Final = Fix(
     aim=fuse_named_optimizer,
     change=FuseOptimizer.of,
     offer=Offer.ALWAYS,
+    bench=Bench("fused"),
 )
 FOREACH: Final = Fix(
     training.FOREACH,
@@ -165,4 +177,5 @@ FOREACH: Final = Fix(
     offer=Offer.ALWAYS,
     of_pytorch=True,
     does_more=True,
+    bench=Bench("foreach"),
 )

@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 import numpy as np
 
+from timesink.fixes import Bench
+from timesink.fixes.table import BY_NAME, FIXES
 from timesink.knowledge.assumptions import ALL
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.records import Record, field, replace
@@ -18,7 +20,7 @@ from timesink.whatif.changes.host import FeedLoader
 from timesink.whatif.changes.kernels import EnterRegions, FuseOptimizer, OfKernels, ShortenKernels, UnderAutocast
 
 Origin = Literal["measured here", "measured for this GPU"]
-MINDED: Final = {"compile": "compile", "compile_graph": "compile", "bf16": "bf16", "fp16": "fp16"}
+MINDED: Final = {fix.name: fix.bench.makes for fix in FIXES if fix.bench.makes}
 """Changes beside which the kernels of others are others, and what they make of them."""
 FALLBACKS: Final = {
     "kernels that were run": (
@@ -33,10 +35,6 @@ FALLBACKS: Final = {
     "copies": ("pinned_time",),
 }  # fmt: skip
 """Assumptions of `fixes` that count only where nothing was measured in their place, by what is measured."""
-_BY_MACHINE: Final = {"cuda_graph": "fixes.graph_kernel_us", "pin_memory": "fixes.pinned_time"}
-_CALLS_OF: Final = {
-    "compile": "region", "compile_graph": "region", "bf16": "cast", "fp16": "cast", "loader_workers": "fetch",
-}  # fmt: skip
 
 
 class MeasuredKernels(Record, eq=False):
@@ -86,9 +84,10 @@ class MeasuredPrices(Record, eq=False):
         form = next((one for one in self.forms if one.fix == fix), None)
         if form is not None:
             return form.origin
-        if _BY_MACHINE.get(fix) in self.figures:
+        bench = BY_NAME[fix].bench if fix in BY_NAME else Bench()
+        if bench.figure in self.figures:
             return "measured for this GPU"
-        return "CPU measured, kernels assumed" if _CALLS_OF.get(fix) in self.calls else "assumed"
+        return "CPU measured, kernels assumed" if bench.call in self.calls else "assumed"
 
     def applied(self, fix: str, parts: tuple[Change, ...], beside: Collection[str]) -> tuple[Change, ...]:
         """The changes of a fix with what was measured of their kernels; those of which nothing was stay as they are."""

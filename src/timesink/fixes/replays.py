@@ -15,7 +15,7 @@ from timesink.knowledge.assumptions import Assumption, fixes
 from timesink.knowledge.calls import PREFETCHES_PAGES
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.kernels import PRODUCTS
-from timesink.measures.compile.summary import graph_obstacle
+from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
 from timesink.measures.habits.repeated_kernels import parameter_loops
@@ -133,9 +133,22 @@ def compile_model(trace: Trace, beside: Beside) -> Iterator[Change]:
 
 def capture_beside(trace: Trace, beside: Beside) -> tuple[Change, ...]:
     """One launch for all, where launches hold the device up and nothing but memory, which has a fix, forbids it."""
+    return () if graph_refused(trace) or not beside.launches_count else (CaptureGraph(),)
+
+
+_NO_GRAPH: Final = {
+    "data_parallel": "no graph holds {}",
+    "instantiates": "the step is in a graph already, which {} makes anew",
+    "captured": "the step is in a graph already: {} launches most kernels",
+    "waits": "no graph holds {}, which stands between most launches",
+    "polls": "no graph holds {}, which stands between most launches",
+}
+
+
+def graph_refused(trace: Trace) -> str:
+    """Why no graph can hold the step; memory that it takes has a fix of its own."""
     obstacle = graph_obstacle(trace)
-    holds = obstacle is None or obstacle.kind == "allocates"
-    return (CaptureGraph(),) if beside.launches_count and holds else ()
+    return "" if obstacle is None else _NO_GRAPH.get(obstacle.kind, "").format(obstacle.name)
 
 
 def compile_to_graph(trace: Trace, beside: Beside) -> Iterator[Change]:

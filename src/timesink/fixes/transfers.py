@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from timesink.fixes import Fix, Offer, Verb, everything, take_direction, take_workers
+from timesink.fixes import Bench, Fix, Offer, Verb, everything, take_direction, take_workers
 from timesink.fixes.replays import waits_that_may_go
 from timesink.model.trace import Trace
 from timesink.recipes import Effort, Words, gradients, loading, parallel, reads, training
@@ -24,6 +24,7 @@ LOADER_WORKERS: Final = Fix(
     find=loader,
     change=FeedLoader,
     same_kernels=True,
+    bench=Bench(call="fetch"),
 )
 PIN_MEMORY: Final = Fix(
     loading.PIN_MEMORY,
@@ -39,6 +40,7 @@ PIN_MEMORY: Final = Fix(
     change=PinCopies,
     offer=Offer.UNASKED,
     same_kernels=True,
+    bench=Bench(figure="fixes.pinned_time"),
 )
 PREFETCH: Final = Fix(
     Words(
@@ -95,7 +97,7 @@ BUCKETS: Final = Fix(
 )
 REMOVE_SYNC: Final = Fix(
     reads.REMOVE_SYNC,
-    answers=("host_sync", "collective_awaited"),
+    answers=("host_sync", "collective_awaited", "launch_bound/remove_sync"),
     verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go"),
     find=waits_that_may_go,
     change=RemoveSyncs,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.fixes import Fix, Offer, Verb
+from timesink.fixes import Bench, Fix, Offer, Verb
 from timesink.fixes.replays import (
     align_products,
     batch_calls_beside,
@@ -15,6 +15,7 @@ from timesink.fixes.replays import (
     overlap_streams,
     spread_grids,
 )
+from timesink.knowledge.kernels import PRODUCTS
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
@@ -38,6 +39,7 @@ CHANNELS_LAST: Final = Fix(
     change=keep_layout,
     beside=keep_layout_beside,
     offer=Offer.ALWAYS,
+    bench=Bench("channels_last", ("convolution", "norm", "pooling")),
 )
 PADDING: Final = Fix(
     Words("padding", "pad sizes to multiples of 8", Effort.LINES, "the padding's share of work and memory"),
@@ -46,6 +48,7 @@ PADDING: Final = Fix(
     find=misaligned_products,
     change=align_products,
     offer=Offer.ALWAYS,
+    bench=Bench("padded", PRODUCTS),
 )
 NO_RECOMPUTATION: Final = Fix(
     model.NO_RECOMPUTATION,

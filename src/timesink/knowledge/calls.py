@@ -50,6 +50,10 @@ CAPTURE_END: Final = Pattern(
     "^(?:cuda|cu|hip)StreamEndCapture", "the graph is complete",
     ("hipStreamEndCapture", "cudaStreamEndCapture_ptsz"), "cudaGraphLaunch",
 )
+GRAPH_INSTANTIATION: Final = Pattern(
+    "^(?:cuda|cu|hip)GraphInstantiate", "makes a CUDA graph ready to be launched",
+    ("cudaGraphInstantiate", "cuGraphInstantiateWithParams", "hipGraphInstantiate"), "cudaGraphLaunch",
+)
 EVENT_RECORD: Final = Pattern(
     "^(?:cuda|cu|hip)EventRecord", "records an event",
     "cudaEventRecordWithFlags", "cudaEventQuery",

@@ -34,7 +34,7 @@ from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.operators import ALLOCATES
 from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
 from timesink.measures.communication.collectives import pickled_per_step
-from timesink.measures.compile.summary import graph_obstacle
+from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.before_launches import launching_time, slow_calls
 from timesink.measures.idle.blame import idle_blame, is_effective
@@ -280,8 +280,13 @@ def _before_launches(trace: Trace) -> Rows:
     if not starved:
         return Clear(tuple(map(_queue_fact, queues.values())))
     obstacle = graph_obstacle(trace)
-    captured = CUDA_GRAPH, CUDA_GRAPH.change()  # of the whole host: one price for all devices
-    fix = (ONE_PROCESS_PER_GPU,) if obstacle and obstacle.kind == "data_parallel" else captured
+    fixes: dict[str, tuple[Fix, Change] | tuple[Fix] | tuple[()]] = {
+        "": (CUDA_GRAPH, captured := CUDA_GRAPH.change()),  # of the whole host: one price for all devices
+        "allocates": (CUDA_GRAPH, captured),
+        "data_parallel": (ONE_PROCESS_PER_GPU,),
+        "waits": (REMOVE_SYNC, REMOVE_SYNC.change()),
+    }
+    fix = fixes.get(obstacle.kind if obstacle else "", ())
     rows = [
         waiting_row(
             blamed,
@@ -294,8 +299,8 @@ def _before_launches(trace: Trace) -> Rows:
         )
         for blamed, queue, interval_ns in starved
     ]
-    variant = obstacle.kind if obstacle else "replayed" if _is_replayed(trace) else ""
-    waited = {"variant": "waited", "bottleneck": Bottleneck.HOST_SYNC, "change": None, "fix": None}
+    variant = obstacle.kind if obstacle else "captured" if _is_replayed(trace) else ""
+    waited = {"variant": "waits", "bottleneck": Bottleneck.HOST_SYNC, "change": None, "fix": None}
     return [
         replace(row, **waited) if _is_waited_for(trace, row.device) else replace(row, variant=variant) for row in rows
     ]

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.plan import Joint
+from timesink.fixes.table import FIXES
 from timesink.knowledge.kernels import PRODUCTS as PRODUCT_FAMILIES
 from timesink.knowledge.operators import FOLLOWS_ITS_OPERANDS, ONLY_COMPUTES
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, TORCH_OPTIMIZER_STEP
@@ -33,20 +34,13 @@ from timesink.whatif.changes.kernels import OfKernels, ShortenKernels
 
 Question = dict[str, Any]
 _SIGNATURE: Final = ("op", "shapes", "types", "strides", "scalars", "math", "backward")
-FORMS: Final = {
-    "tf32": ("tf32", PRODUCT_FAMILIES),
-    "bf16": ("bf16", PRODUCT_FAMILIES),
-    "bf16_weights": ("bf16", (*PRODUCT_FAMILIES, "norm", "softmax", "loss")),
-    "fp16": ("fp16", PRODUCT_FAMILIES),
-    "padding": ("padded", PRODUCT_FAMILIES),
-    "channels_last": ("channels_last", ("convolution", "norm", "pooling")),
-}
+FORMS: Final = {fix.name: (fix.bench.form, fix.bench.families) for fix in FIXES if fix.bench.families}
 """The form that a fix gives to which kinds of kernels."""
 MACHINE, REGIONS, PRODUCTS = ({"kind": kind} for kind in ("machine", "regions", "products"))
 """What is asked of any machine."""
 WIDE: Final = ("norm", "softmax", "loss")
-AUTOCAST: Final = ("bf16", "fp16")
-OF_OPTIMIZER: Final = {"fused_optimizer": "fused", "foreach": "foreach"}
+AUTOCAST: Final = tuple(fix.name for fix in FIXES if fix.bench.call == "cast")
+OF_OPTIMIZER: Final = {fix.name: fix.bench.form for fix in FIXES if fix.bench.form and not fix.bench.families}
 _LISTED: Final = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_"})
 _SCALED: Final = ("aten::mul_", "aten::div_", "aten::lerp_")
 _MASKS: Final = frozenset({"aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::add_"})
@@ -260,7 +254,7 @@ class BenchQuestions:
         lists; None where that is not recorded."""
         ranges = self.trace.get(RANGES).filter(matches(self.trace.get(RANGES)["name"], TORCH_OPTIMIZER_STEP))
         names = Counter(str(name).partition("#")[2].partition(".")[0] for name in ranges["name"])
-        fixes = [fix for fix in ("fused_optimizer", "foreach") if fix in self.altered]
+        fixes = [fix for fix in OF_OPTIMIZER if fix in self.altered]
         if len(names) != 1 or not fixes or not set(names) <= _OPTIMIZERS:
             return None
         own = self.kernels.filter(self.is_altered(fixes[0]))

@@ -107,7 +107,8 @@ def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices
     step_ms = headline.step_ms(trace)
     if (refused := _refused(trace, diagnosis)) or step_ms is None:
         return refused or "the trace has no GPU work"
-    offered, rank = candidates(diagnosis, known(trace).program), _rank(trace, diagnosis)
+    every, rank = candidates(diagnosis, known(trace).program), _rank(trace, diagnosis)
+    offered = [one for one in every if not one.fix.refused(trace)]
     unknown = [one.claim for _, one in diagnosis.findings if one.bottleneck in TO_LOOK_INTO]
     return Joint(trace, rank, step_ms, offered, measured, sum(claimed_ms_per_step(claim, trace) for claim in unknown))
 

@@ -6,29 +6,21 @@ a guard fails again. Seconds of compilation are those of whole frames; phases ar
 they do not sum to them.
 
 Counts of a compiled program are exact: a change of one is a change of the program, not noise.
-
-What keeps a step out of a CUDA graph is told as far as a capture shows it; waits for the GPU aside, which have a fix.
-While a graph is captured, no memory can be taken from the driver or given back, but in a stream's order. And it holds
-the work of one process' own streams: `DataParallel` starts a thread per GPU in every step, and copies the model there.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
 
-import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import CallKind, call_kinds
-from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING, DATA_PARALLEL, NUMBER
+from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING, NUMBER
 from timesink.measures.compile import compiled_regions
 from timesink.measures.steps import steps
-from timesink.measures.steps.per_step import in_most_steps
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
@@ -226,28 +218,3 @@ def _steady(trace: Trace) -> int | None:
         inside = joined.filter(pl.col("start_ns") < pl.col("host_end_ns"))
         counts.append(int(inside.group_by("rank").len()["len"].to_numpy().max(initial=0)))
     return max(counts)
-
-
-_OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
-
-
-class GraphObstacle(Record):
-    """What most steps do that no CUDA graph can hold: `name` is the longest such call, ``cudaMalloc``, or operator."""
-
-    kind: Literal["allocates", "data_parallel"]
-    name: str
-
-
-@remembered
-def graph_obstacle(trace: Trace) -> GraphObstacle | None:
-    """What keeps the steps out of a CUDA graph; None where the trace shows nothing, or no steps."""
-    for table in (HOST_OPS, RANGES, FRAMES):
-        rows = trace.get(table)
-        found = rows.filter(matches(rows["name"], DATA_PARALLEL))
-        if found.height and in_most_steps(trace, found):
-            return GraphObstacle("data_parallel", str(found["name"][0]))
-    calls = trace.get(API_CALLS)
-    found = calls.filter(np.isin(call_kinds(calls["name"]), _OF_MEMORY))
-    if not found.height or not in_most_steps(trace, found):
-        return None
-    return GraphObstacle("allocates", str(found["name"][int((found["end_ns"] - found["start_ns"]).arg_max() or 0)]))

@@ -129,3 +129,29 @@ def test_an_interpreter_in_the_folder_is_that_one(tmp_path: Path, monkeypatch: p
     assert place.words([".venv/bin/python", "train.py"]) == [f"{here}/.venv/bin/python", "train.py"]
     assert place.words(["python", "train.py"]) == ["python", "train.py"]
     assert not (place.folder / ".venv").exists()
+
+
+def test_what_a_killed_run_left_is_taken_away_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its work tree, and its branch where nothing was kept on it; that of a run that goes on stays."""
+    here = make_project(tmp_path / "user", "")
+    monkeypatch.chdir(here)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for number, keeps in ((ended.pid, False), (ended.pid, True), (os.getpid(), False)):
+        scratch = tmp_path / f"timesink-fix-{number}-{'kept' if keeps else 'none'}"
+        (tmp_path / f"later-{scratch.name}").mkdir()
+        place = open_workplace("timesink-fix", None, tmp_path / f"later-{scratch.name}" / "tree")
+        if keeps:
+            place.own(here / "train.py").write_text("x = 3\n")
+            place.keep("Edit", [place.own(here / "train.py")])
+        in_git(here, "worktree", "move", str(place.folder), str(tmp_path / "moved"))
+        scratch.mkdir()
+        in_git(here, "worktree", "move", str(tmp_path / "moved"), str(scratch / "tree"))
+    fresh = tmp_path / "timesink-fix-0-now"
+    fresh.mkdir()
+    open_workplace("timesink-fix", None, fresh / "tree").close()
+    branches = in_git(here, "branch", "--format=%(refname:short)").split()
+    assert [name for name in branches if "timesink" in name] == ["timesink-fix", "timesink-fix-2"]
+    assert in_git(here, "log", "-1", "--format=%s", "timesink-fix") == "Edit\n"
+    left = [path.name for path in tmp_path.glob("timesink-fix-*") if path != fresh]
+    assert left == [f"timesink-fix-{os.getpid()}-none"]

@@ -3,6 +3,7 @@ this host and its GPU take, whatever program runs."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -148,6 +149,7 @@ def fix(
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
+    from timesink.sandbox.runs import hold
     from timesink.trials.apart import KEPT_APART, boxes_for_edits
     from timesink.trials.repair import RepairOrder, fix_program
     from timesink.trials.workplace import head, open_workplace
@@ -158,8 +160,11 @@ def fix(
         raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
     asked = RepairOrder(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
     with (
-        translated(), TemporaryDirectory(prefix="timesink-fix-") as scratch, boxes_for_edits(copy is not None) as box
-    ):  # fmt: skip
+        translated(),
+        TemporaryDirectory(prefix=f"timesink-fix-{os.getpid()}-") as scratch,
+        boxes_for_edits(copy is not None) as box,
+    ):
+        hold(Path(scratch))
         tell(KEPT_APART, quiet)
         tree = Path(scratch).resolve() / "tree"
         workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None, box=box)

@@ -10,6 +10,7 @@ landlock   no namespaces: the program runs in such a copy, elsewhere a write is 
 Which of them a machine allows is tried, never guessed from versions. `NoSandbox` says why there is none.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -167,7 +168,9 @@ class Sandbox:
         here = here.resolve()
         for way, pids in [(one, pids) for one in ways for pids in ((True, False) if one != "landlock" else (False,))]:
             for place in roots or _places():
-                root = Path(tempfile.mkdtemp(prefix="timesink-box-", dir=place)).resolve()
+                clear_killed(place, "timesink-box")
+                root = Path(tempfile.mkdtemp(prefix=f"timesink-box-{os.getpid()}-", dir=place)).resolve()
+                hold(root)
                 box = cls(here, root, way, pids, tuple(missed), network=network)
                 try:
                     run = box.start([sys.executable, "-ISE", "-c", _TRIAL], asked=Asked(copies=False))
@@ -293,6 +296,28 @@ def clean(folder: Path) -> None:
                 with suppress(OSError):
                     inner.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def hold(folder: Path) -> None:
+    """Keep a folder from `clear_killed` for as long as this process lives."""
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+
+
+def clear_killed(place: Path, name: str) -> list[Path]:
+    """Remove the folders `name-PID-...` of ours there whose process was killed before it could; which they were."""
+    found = []
+    for folder in place.glob(f"{name}-*-*"):
+        pid = folder.name.removeprefix(f"{name}-").partition("-")[0]
+        with suppress(OSError):
+            if pid.isdecimal() and folder.lstat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():
+                lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it may be a process of another container
+                    found.append(folder)
+                    clean(folder)
+                finally:
+                    os.close(lock)
+    return found
 
 
 def _places() -> list[Path]:

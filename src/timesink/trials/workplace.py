@@ -16,7 +16,7 @@ from typing import Final
 
 from timesink.errors import ToolFailed, UsageError
 from timesink.sandbox.copies import TooMuch, copy_apart
-from timesink.sandbox.runs import Sandbox, Shown
+from timesink.sandbox.runs import Sandbox, Shown, clear_killed
 
 _SETTINGS: Final = {
     "user.name": "timesink fix", "user.email": "timesink@localhost", "commit.gpgsign": "false",
@@ -130,6 +130,7 @@ def open_workplace(
         _git(folder, "init", "-q", "-b", branch)
         _copy(here, folder, _python_files(here, folder))
         return _ready(here, folder, branch, "the program as it is", False, box)
+    _clear_killed(here, scratch)
     taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())
     branch = next(name for name in _numbered(branch) if name not in taken)
     inner = _git(here, "rev-parse", "--show-prefix").strip()
@@ -140,6 +141,19 @@ def open_workplace(
     added = _git(here, "ls-files", "--others", "--exclude-standard", "-z", "*.py").split("\0")
     _copy(here, scratch / inner, (here / name for name in (*changed, *added) if name))
     return _ready(here, scratch / inner, branch, "the program as it is, with what was not committed", True, box)
+
+
+def _clear_killed(here: Path, scratch: Path) -> None:
+    """Take away work trees whose run was killed, and their branches if nothing was kept on them."""
+    for gone in clear_killed(scratch.parent.parent, "timesink-fix"):
+        listed = _git(here, "worktree", "list", "--porcelain").split("\n\n")
+        tree = next((one for one in listed if one.startswith(f"worktree {gone}/")), "")
+        _git(here, "worktree", "prune")
+        branch = tree.partition("branch refs/heads/")[2].partition("\n")[0]
+        last = _git(here, "log", "-1", "--format=%s", branch, "--", fails=True).strip() if branch else ""
+        others = _git(here, "branch", "--format=%(refname:short)", "--contains", branch).split() if branch else []
+        if branch and (last.startswith("the program as it is") or len(others) > 1):
+            _git(here, "branch", "-q", "-D", branch)
 
 
 def _numbered(name: str) -> Iterator[str]:

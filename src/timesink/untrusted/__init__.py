@@ -9,6 +9,7 @@ numbers, the version it states, whether it is a plain name. Standard library onl
 Rows of CSV of unknown origin are here too.
 """
 
+import codecs
 import csv
 import io
 import re
@@ -101,6 +102,12 @@ def is_made_of(text: str, marks: str) -> bool:
 def dashed(text: str, marks: str) -> str:
     """The text as a name: one dash for each run of what `is_made_of` refuses, none at the ends."""
     return "-".join("".join(one if is_made_of(one, marks) else " " for one in text).split())
+
+
+def decoded(data: bytes) -> str:
+    """Text of a file: UTF-8, or UTF-16 where it begins with that mark, as PowerShell writes what is sent to a file."""
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    return data.decode(encoding, errors="replace").replace("\r\n", "\n")
 
 
 def read_rows(text: str) -> Iterator[list[str]]:

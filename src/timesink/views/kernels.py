@@ -14,16 +14,10 @@ from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
 from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
-from timesink.measures.counters import (
-    FULL,
-    HIDDEN_BY_WARPS,
-    NOT_HIDDEN,
-    KernelCounters,
-    Stalls,
-    kernel_counters,
-)
+from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.causes import limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, NOT_HIDDEN, Stalls
 from timesink.measures.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace

@@ -133,6 +133,32 @@ def check_name(name: str, chip: str) -> NameVerdict:
     return NameVerdict(name, Standing.UNKNOWN, why, known_on, _with(instead, suffix))
 
 
+NOT_KNOWN: Final = "n/a: no such metric"
+"""What a page shows of a metric that ncu does not have."""
+
+
+@cache
+def meant_by(name: str) -> str:
+    """The metric that is meant by a name that no chip has, or how its unit's begin; "" for one that some chip has, and
+    for one that means nothing."""
+    base, suffix = _parts(name)
+    if _root(base) in _table():
+        return ""
+    wrong = _find_wrong(name, base, suffix)
+    if wrong is not None and wrong.instead:
+        return wrong.instead
+    meant = _find_meant(base)[1]
+    return _with(meant, suffix) if meant else _unit_meant(base)
+
+
+def _unit_meant(base: str) -> str:
+    """How metrics of the unit begin whose name is misspelt; "" where the unit is known, or none is like it."""
+    units = {name.partition("__")[0] for name in _table()}
+    unit = base.partition("_")[0]
+    near = [] if unit in units else difflib.get_close_matches(unit, sorted(units), n=1, cutoff=_ONE_WORD)
+    return f"{near[0]}__..." if near else ""
+
+
 def _find_meant(base: str) -> tuple[str, str]:
     """Why a name is in no table, and the known name that is meant, "" where that cannot be told."""
     for word, (right, why) in _ELSEWHERE.items():
@@ -145,14 +171,22 @@ def _find_meant(base: str) -> tuple[str, str]:
 def _find_misspelt(base: str) -> str:
     """The known name that differs by a slip in one word; "" where words differ by what they mean: `fp32` is no slip for
     `fp64`, nor `memory_dependency` for `membar`; a word of another known name is no slip at all."""
+    if base.replace("__", "_") in _by_words():
+        return _by_words()[base.replace("__", "_")]
     known = _words().intersection(base.split("_"))
     fitting = [name for name in _table() if known.issubset(name.split("_"))]
     for near in difflib.get_close_matches(base, fitting, n=3, cutoff=0.85):
-        left = [word for word in base.split("_") if word not in near.split("_")]
-        right = [word for word in near.split("_") if word not in base.split("_")]
+        left = [word for word in base.split("_") if word[1:] and word not in near.split("_")]
+        right = [word for word in near.split("_") if word[1:] and word not in base.split("_")]
         if len(left) == len(right) and all(map(_alike, left, right)):
             return near
     return ""
+
+
+@cache
+def _by_words() -> dict[str, str]:
+    """Every known name by itself with single underscores."""
+    return {name.replace("__", "_"): name for name in _table()}
 
 
 @cache

@@ -1,23 +1,21 @@
 """Counters of single kernels from a kernel profiler, one view per kernel, and what they say directly: busy units,
-stalled warps, occupancy.
+occupancy; of waiting warps `stalls` tells.
 
 A counter was measured, failed (its pass did), or was not asked for. Counter names are those of Nsight Compute.
 
 *Leaves* are the units of the profiler's speed-of-light breakdown. `sm__throughput` is the maximum over arithmetic pipes
 *and* load-store, so it calls an L1-bound kernel compute-bound; the report lists what it is made of, and those
-constituents are the leaves. *Stalls* are the reasons why warps did not issue, from counters or, failing them, from
-samples. *Occupancy* is how full a kernel keeps the GPU with warps, and what keeps it from more.
+constituents are the leaves. *Occupancy* is how full a kernel keeps the GPU with warps, and what keeps it from more.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from math import ceil, fsum
+from math import ceil
 from typing import Any
 
 import polars as pl
 
-from timesink.knowledge import Pattern
 from timesink.knowledge.metric_names import patterns, units_of
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import program_kind
@@ -186,6 +184,7 @@ _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes to
 _SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
 _BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in _SUMMARIES)
 _OF_SM = ("sm__", "idc__")
+_APART = 1.1  # times its busiest unit: 0.99 to 1.00 of it on 8.0 and 9.0, 1.93 to 2.00 times on 7.5
 _ROUNDING = 0.0002  # a page printed with two digits of percent
 
 
@@ -203,8 +202,10 @@ class Leaf(Record):
 
 
 def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
-    """The leaves that were measured, busiest first; ties by name. Where a page leaves them out, its throughputs."""
-    found = _throughputs(kernel) if lacks_units(kernel) else _leaves(kernel)
+    """The leaves that were measured, busiest first; ties by name. Where a page leaves them out, its throughputs. L1's
+    own level is a floor of its units: where none comes near it, their stated peak is not this chip's."""
+    found = [*_throughputs(kernel)] if lacks_units(kernel) else [*_leaves(kernel)]
+    found += [] if lacks_units(kernel) else _level_of_l1(kernel, found)
     by_name = {leaf.name: leaf for leaf in found}
     return tuple(sorted(by_name.values(), key=lambda leaf: (-leaf.busy, leaf.name)))
 
@@ -239,6 +240,23 @@ def throughput_of(kernel: KernelCounters, level: Resource) -> float | None:
     if busy is None and level is Resource.DRAM:
         busy = kernel.total(*(f"dram__bytes_{way}.sum.pct_of_peak_sustained_elapsed" for way in ("read", "write")))
     return None if busy is None else min(1.0, busy / 100)
+
+
+def _level_of_l1(kernel: KernelCounters, listed: list[Leaf]) -> Iterator[Leaf]:
+    """L1 as busy as the profiler says, over the whole time, where that is a tenth more than its busiest listed unit,
+    and more than any other unit.
+
+    Compute capability 7.5 moves 64 bytes a cycle, and so a pass takes two: its pipe is never more than half busy.
+    (L2's level has no such say: on Hopper it counts fills from DRAM too, up to twice what the listed units do.)
+    """
+    level, idle = throughput_of(kernel, Resource.L1), occupancy_of(kernel).sm_idle
+    of_l1 = max((leaf.busy for leaf in listed if leaf.resource is Resource.L1), default=None)
+    if level is None or of_l1 is None:
+        return
+    is_elapsed = _OF_LEVEL[Resource.L1][0] + ACTIVE not in kernel.values
+    busy = level if is_elapsed else level * (1 - (idle or 0.0))
+    if busy > max(_APART * of_l1, *(leaf.busy for leaf in listed)):
+        yield Leaf(_OF_LEVEL[Resource.L1][0], Resource.L1, busy, busy)
 
 
 def _throughputs(kernel: KernelCounters) -> Iterator[Leaf]:
@@ -285,86 +303,25 @@ def resource_of(leaf: str) -> Resource | None:
     return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
 
 
-_TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
-
-# Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.
-HIDDEN_BY_WARPS = frozenset(
-    {"long_scoreboard", "short_scoreboard", "wait", "dispatch_stall", "imc_miss", "branch_resolving", "drain"}
-)
-# Reasons that more warps leave as they are or make worse: they wait for each other, for fences, for instructions.
-NOT_HIDDEN = frozenset(
-    {"barrier", "membar", "sleeping", "no_instruction", "no_instructions", "misc", "gmma", "warpgroup_arrive"}
-)
-# Queues and pipes that are full: more warps only lengthen the queue.
-FULL = frozenset({"lg_throttle", "mio_throttle", "tex_throttle", "math_pipe_throttle"})
-_HEALTHY = frozenset({"selected", "not_selected"})
-
-
-class Stalls(Record):
-    """Share of warps' waiting time by reason; healthy states (selected, not selected) are left out. Shares sum to 1.
-
-    `cycles` is the mean number of cycles between two issues of a warp, `identity` the sum of all reasons over it: 1
-    where both were measured alike. None where the report holds samples only.
-    """
-
-    shares: Mapping[str, float]
-    cycles: float | None
-    identity: float | None
-    is_sampled: bool
-
-    def of(self, reasons: frozenset[str]) -> float:
-        """Share of these reasons together."""
-        return fsum(share for reason, share in self.shares.items() if reason in reasons)
-
-    @property
-    def top(self) -> tuple[str, float] | None:
-        """The largest reason and its share."""
-        return max(self.shares.items(), key=lambda item: (item[1], item[0]), default=None)
-
-    @property
-    def is_at_barriers(self) -> bool:
-        """Whether warps wait for barriers most of all."""
-        return self.top is not None and self.top[0] == "barrier"
-
-
-def stalls_of(kernel: KernelCounters) -> Stalls | None:
-    """The stall reasons of one kernel, None where neither counters nor samples were collected."""
-    counted = _matching(kernel, patterns.STALL_COUNTED)
-    waiting = counted or _matching(kernel, patterns.STALL_SAMPLED)
-    bad = {reason: value for reason, value in waiting.items() if reason not in _HEALTHY and value > 0}
-    total = fsum(bad.values())
-    if not waiting or total <= 0:
-        return None
-    latency = kernel.get(_TOTAL)
-    identity = fsum(counted.values()) / latency if counted and latency else None
-    shares = {reason: value / total for reason, value in sorted(bad.items())}
-    return Stalls(shares, latency, identity, is_sampled=not counted)
-
-
-def _matching(kernel: KernelCounters, pattern: Pattern) -> dict[str, float]:
-    matches = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
-    return {
-        match.group(1): value
-        for match, value in matches
-        if match and not match.group(1).endswith(("_not_issued", "_pipe_l1tex", "_pipe_mio"))
-    }
-
-
 _LIMITS = {
     "registers": "launch__occupancy_limit_registers",
     "shared memory": "launch__occupancy_limit_shared_mem",
-    "warps": "launch__occupancy_limit_warps",
+    "the block's size": "launch__occupancy_limit_warps",
     "blocks": "launch__occupancy_limit_blocks",
     "barriers": "launch__occupancy_limit_barriers",
 }
 
 
+_FULL = 99.5  # percent: a page prints two digits
+
+
 class Occupancy(Record):
     """Warps resident per SM as shares of the most an SM holds, and how the grid fills the GPU.
 
-    `theoretical` is what registers, shared memory and block size allow; `limited_by` names which of them (the smallest
-    number of blocks). `achieved` is the mean while an SM was active. `sm_idle` is the mean share of the kernel's time
-    in which an SM had no block: a grid too small, a last wave, blocks of unequal length, and the launch itself.
+    `theoretical` is what registers, shared memory and block size allow; `limited_by` names all that allow the fewest
+    blocks, none where an SM can be full. `achieved` is the mean while an SM was active. `sm_idle` is the mean share of
+    the kernel's time in which an SM had no block: a grid too small, a last wave, blocks of unequal length, and the
+    launch itself.
     `waves` is the number of times the grid fills the GPU. None: not collected.
     """
 
@@ -374,6 +331,13 @@ class Occupancy(Record):
     waves: float | None
     sm_count: float | None
     sm_idle: float | None
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether more warp slots are empty than what the launch allows leaves: warps end before others of theirs."""
+        if self.theoretical is None or self.achieved is None:
+            return False
+        return self.theoretical - self.achieved > 1 - self.theoretical
 
     @property
     def tail(self) -> float | None:
@@ -386,13 +350,15 @@ def occupancy_of(kernel: KernelCounters) -> Occupancy:
     limits = {word: limit for word, name in _LIMITS.items() if (limit := kernel.get(name)) is not None}
     fewest = min(limits.values(), default=None)
     theoretical = kernel.get("sm__maximum_warps_per_active_cycle_pct")
+    by_warps = limits.get("the block's size")
+    is_full = by_warps == fewest if theoretical is None else theoretical >= _FULL
     achieved = kernel.get("sm__warps_active.avg.pct_of_peak_sustained_active")
     active = kernel.get("sm__cycles_active.avg")
     elapsed = kernel.first("sm__cycles_elapsed.max", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max")
     return Occupancy(
         theoretical=None if theoretical is None else theoretical / 100,
         achieved=None if achieved is None else achieved / 100,
-        limited_by=tuple(word for word, limit in limits.items() if limit == fewest and word != "warps"),
+        limited_by=() if is_full else tuple(word for word, limit in limits.items() if limit == fewest),
         waves=kernel.get("launch__waves_per_multiprocessor"),
         sm_count=kernel.first("launch__sm_count", "device__attribute_multiprocessor_count"),
         sm_idle=None if active is None or not elapsed else min(1.0, max(0.0, 1 - active / elapsed)),

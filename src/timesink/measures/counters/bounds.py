@@ -22,8 +22,9 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LANES, LOAD_CYCLES, SECTORS_OF_PASS, Precision, peaks
 from timesink.knowledge.kernel_names import library_of
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.counters import ARITHMETIC, MEMORY, KernelCounters, Leaf, Resource, Stalls
+from timesink.measures.counters import ARITHMETIC, MEMORY, KernelCounters, Leaf, Resource
 from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.stalls import Stalls
 from timesink.measures.counters.waste import Cause, Waste, least_passes
 from timesink.records import Record
 from timesink.units import NS_PER_US
@@ -129,10 +130,28 @@ def bound_of_fewer_waits(
     return bound
 
 
+CLOCKS: Final = tuple(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("gpc", "sm", "smsp"))
+_ASLEEP_HZ: Final = 3e8  # no GPU that works is slower; one that wakes up for a launch ran at 49.5 MHz
+_AWAKE_HZ: Final = 1e9  # any GPU's boost clock, at least
+
+
+def idle_clock_hz(kernel: KernelCounters) -> float | None:
+    """The SM clock of a launch that was measured while the GPU slept; None where it was awake, or that is not known."""
+    clock = kernel.first(*CLOCKS)
+    return clock if clock and clock < _ASLEEP_HZ else None
+
+
+def awake_ns(kernel: KernelCounters) -> float | None:
+    """The launch's time; of one at an idle clock what its cycles take at 1 GHz, which is no less than at boost."""
+    clock = idle_clock_hz(kernel)
+    return kernel.duration_ns if clock is None or kernel.duration_ns is None else kernel.duration_ns * clock / _AWAKE_HZ
+
+
 def bound_of_any(kernel: KernelCounters) -> float:
     """The largest speedup of any kernel of that time: none is shorter than one that does nothing."""
     least_ns = machines.KERNEL_FLOOR_US.high * NS_PER_US
-    return float("inf") if kernel.duration_ns is None else max(1.0, kernel.duration_ns / least_ns)
+    length = awake_ns(kernel)
+    return float("inf") if length is None else max(1.0, length / least_ns)
 
 
 def _kept_without_barriers(leaf: Leaf, waste: Waste) -> float:
@@ -202,7 +221,7 @@ def kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
     sectors, and traffic of each direction by its own excess."""
     access = waste.access
     if access.excess_ratio is None:
-        return 1.0 if leaf.resource is Resource.L2 else 0.0
+        return 1 - waste.of(Cause.UNCOALESCED, Resource.L2) if leaf.resource is Resource.L2 else 0.0
     if leaf.resource is Resource.L1:
         return least_passes(access)
     kept = 1 - waste.of(Cause.UNCOALESCED, Resource.L2)

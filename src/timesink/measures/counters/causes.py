@@ -11,8 +11,9 @@ from typing import Any, Final
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
-from timesink.measures.counters.bounds import PRODUCT_WORK, is_fp32_product
+from timesink.measures.counters.bounds import PRODUCT_WORK, awake_ns, is_fp32_product, used
 from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.operations import variant_of
 from timesink.measures.counters.waste import Cause
 from timesink.records import Record
 from timesink.units import NS_PER_US, share_text
@@ -36,7 +37,7 @@ def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US) -> bool:
     """Whether it waits, and is too short for anything done to it alone to matter; twice as long where nearly all SMs
     have no block: what is there to do fits a few of them."""
     most_us = alone_us * (FEW_SMS if (limits.occupancy.sm_idle or 0.0) >= _NO_BLOCKS else 1)
-    return limits.limiter in WAITING and (limits.kernel.duration_ns or inf) < most_us * NS_PER_US
+    return limits.limiter in WAITING and (awake_ns(limits.kernel) or inf) < most_us * NS_PER_US
 
 
 def limiter_name(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> str:
@@ -64,14 +65,26 @@ def figures_of(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64)
 
 def most_ns(limits: KernelLimits, cause: Cause) -> float:
     """Time of the launch that could be saved if the cause were gone: down to the next ceiling."""
-    return (limits.kernel.duration_ns or 0.0) * (1 - 1 / limits.bounds[cause])
+    bound = bound_in_fp32(limits) if cause is Cause.COMPUTE else None
+    return (limits.kernel.duration_ns or 0.0) * (1 - 1 / (bound or limits.bounds[cause]))
+
+
+def bound_in_fp32(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> float | None:
+    """How many times as fast a kernel whose slow format limits it is in fp32 at most: its other units stay as they are,
+    and as many operations pass that pipe. None for other kernels."""
+    pipe, _, ratio = _busiest_pipes(limits, slow_fp64)
+    if pipe.resource is not Resource.FP64 or ratio is None or not _is_slow(ratio, slow_fp64):
+        return None
+    others = (used(leaf) for leaf in limits.leaves if leaf.resource not in (Resource.FP64, Resource.HIDDEN))
+    return max(1.0, 1 / max([pipe.busy / ratio, *others]))
 
 
 def gain_ns(limits: KernelLimits, cause: Cause) -> float:
     """Time of the launch that the cause takes, at most what the next ceiling leaves; of necessary work what its roof
     leaves, with the same bytes and operations."""
-    if cause in PRODUCT_WORK and is_fp32_product(limits.kernel):
-        return most_ns(limits, cause)  # another kernel does the products: how fast is not known, only its bound
+    is_other_format = cause is Cause.COMPUTE and bound_in_fp32(limits) is not None
+    if is_other_format or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
+        return most_ns(limits, cause)  # other operations take their place: how fast is not known, only its bound
     length_ns = limits.kernel.duration_ns or 0.0
     gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
     return (
@@ -185,6 +198,7 @@ def _occupancy(limits: KernelLimits) -> Figures:
     occupancy, kernel = limits.occupancy, limits.kernel
     limited = " and ".join(occupancy.limited_by)
     variant = "lanes" if limits.waste.filled_lanes < 1 else _without_blocks(limits)
+    variant = variant or ("unequal" if occupancy.is_unequal else "")
     return {
         "blocks": kernel.blocks,
         "achieved": occupancy.achieved,
@@ -266,9 +280,9 @@ def _compute(limits: KernelLimits, slow_fp64: float) -> Figures:
     return {
         **_busy(limits),
         "ratio": ratio,
-        "variant": resource.value,
+        "variant": variant_of(limits.kernel, resource),
         "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
-        "beside": beside and beside.resource.value,
+        "beside": beside and variant_of(limits.kernel, beside.resource),
         "beside_busy": beside and beside.busy,
         "more": more,
     }

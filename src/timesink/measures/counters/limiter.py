@@ -11,18 +11,18 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import inf, isfinite
 
 from timesink.knowledge.gpus import LANES
+from timesink.knowledge.metric_names import NOT_KNOWN, meant_by
 from timesink.measures.counters import (
-    FULL,
-    HIDDEN_BY_WARPS,
+    ARITHMETIC,
     MEMORY,
     KernelCounters,
     Leaf,
     Occupancy,
     Resource,
-    Stalls,
     is_complete,
     kernel_counters,
     lacks_units,
@@ -49,10 +49,12 @@ from timesink.measures.counters.bounds import (
 from timesink.measures.counters.page_bounds import OF_LOCAL
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Stalls
+from timesink.measures.counters.uncounted import MOST_NEEDED
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
-from timesink.records import Record, replace
-from timesink.units import share_text
+from timesink.records import Record, field, replace
+from timesink.units import share_text, times_text
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
 _WASTES = (
@@ -71,7 +73,7 @@ _UNIT_ROOFS = {
     Resource.FMA: "fma pipe",
     Resource.ISSUE: "issue slots",
     Resource.ALU: "integer pipe",
-    Resource.XU: "special functions",
+    Resource.XU: "XU pipe",
     Resource.CONTROL: "control pipes",
     Resource.HIDDEN: "memory",
 }
@@ -85,6 +87,7 @@ class KernelLimits(Record, eq=False):
     `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` is what binds it. `bounds`
     holds for each the largest possible speedup if that cause were gone and nothing else changed, limited by the next
     unit. `has_levels_only`: its page says how busy DRAM is, but neither what else is nor what warps wait for.
+    `largest` are the shares that causes may have at most, where what was counted leaves that open.
     `queued_loads` is the wait of its loads, where they queue for memory though no unit is 60 % busy.
     """
 
@@ -100,6 +103,7 @@ class KernelLimits(Record, eq=False):
     waste: Waste
     top: Leaf
     queued_loads: LoadWait | None
+    largest: Mapping[Cause, float] = field(default_factory=dict)
 
     @property
     def limiter(self) -> Cause:
@@ -147,8 +151,8 @@ class KernelLimits(Record, eq=False):
     def most_share(self, cause: Cause) -> float:
         """The largest part of the time that may be the cause's: `shares` has what surely is, `bounds` the speedup
         without it, 1 / (1 - this). The same as its share where no other unit was measured."""
-        bound = self.bounds[cause]
-        return max(self.shares[cause], 1 - 1 / bound) if isfinite(bound) else self.shares[cause]
+        bound, share = self.bounds[cause], max(self.shares[cause], self.largest.get(cause, 0.0))
+        return max(share, 1 - 1 / bound) if isfinite(bound) else share
 
     @property
     def bound_of_hidden_waits(self) -> float:
@@ -186,6 +190,7 @@ def why_unexplained(kernel: KernelCounters) -> str:
     return found if isinstance(found, str) else ""
 
 
+@lru_cache(maxsize=256)  # rules and views ask in turns why each of a page's launches is undecided
 def _decided(kernel: KernelCounters) -> KernelLimits | str:
     """The one explanation of all that its counters allow, with the least that its limiter surely takes and the most
     that could be won; or why there are several, or none."""
@@ -195,25 +200,54 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     has_all, has_levels = is_complete(kernel), lacks_units(kernel)
     allowed = [_explained(kernel, given, has_all, has_levels) for given in given_of(kernel) if given.units]
     if not allowed:
-        return f"no unit's throughput was collected: to decide, collect {DRAM_BUSY}, or profile with --set full"
+        none = f"no unit's throughput was collected{_misspelt(kernel)}"
+        return f"{none}: to decide, collect {DRAM_BUSY}, or profile with --set full"
     if len(allowed) == 1:
         return allowed[0]
     limiters = {one.limiter for one in allowed}
-    is_silent = not (kernel.messages or kernel.get(OF_LOCAL))
-    if is_silent and Cause.MEMORY in limiters and all(map(_moves_bytes_at_peak, allowed)):
-        limiters, allowed = {Cause.MEMORY}, [one for one in allowed if one.limiter is Cause.MEMORY]
+    is_open = len(limiters) > 1
+    largest = {cause: max(one.shares[cause] for one in allowed) for cause in Cause}
+    is_silent = not has_levels or not (kernel.messages or kernel.get(OF_LOCAL))
+    for work, is_full in ((Cause.MEMORY, _moves_bytes_at_peak), (Cause.COMPUTE, _computes_at_peak)):
+        if is_silent and work in limiters and all(map(is_full, allowed)):
+            limiters, allowed = {work}, [one for one in allowed if one.limiter is work]
     if len(limiters) > 1:
         named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]
         top = leaves(kernel)[0]
         unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
-        return f"{', '.join(named[:-1])} or {named[-1]} (its {unit} is {share_text(top.busy)} busy); {_TELLS}"
+        busy = f"its {unit} is {share_text(top.busy)} busy{_by_passes(top, allowed[0].waste)}"
+        return f"{', '.join(named[:-1])} or {named[-1]} ({busy}); {_TELLS}"
     least = min(allowed, key=lambda one: one.shares[one.limiter])
-    return replace(least, bounds={cause: max(one.bounds[cause] for one in allowed) for cause in Cause})
+    bounds = {cause: max(one.bounds[cause] for one in allowed) for cause in Cause}
+    return replace(least, bounds=bounds, largest=largest, has_levels_only=has_levels or is_open)
+
+
+def _by_passes(top: Leaf, waste: Waste) -> str:
+    """Of a busy L1 how many passes its instructions take, which is what was counted of its waste."""
+    passes = waste.access.wavefronts_per_request
+    if top.resource is not Resource.L1 or not passes or not top.busy:
+        return ""
+    as_many, few = 1 / top.busy, max(1.0, passes / MOST_NEEDED) / top.busy
+    fewer = f", {times_text(few)} with {MOST_NEEDED:.0f}" if few > as_many else ""
+    same = f"at most {times_text(as_many)} as fast with as many{fewer}"
+    return f" by {passes:.1f} passes a load-store instruction: {same}"
+
+
+def _misspelt(kernel: KernelCounters) -> str:
+    """Which names of metrics were asked for that ncu does not have, and what is meant by them."""
+    asked = (name for name, text in kernel.texts.items() if text == NOT_KNOWN)
+    named = [f"{name} is no name of ncu, {meant} is" for name in asked if (meant := meant_by(name))]
+    return f" ({'; '.join(named)})" if named else ""
 
 
 def _moves_bytes_at_peak(one: KernelLimits) -> bool:
     """Whether DRAM is its busiest unit and near its peak: memory is the limit, whether or not its bytes are needed."""
     return one.top.resource is Resource.DRAM and used(one.top) >= FAR_FROM_FULL
+
+
+def _computes_at_peak(one: KernelLimits) -> bool:
+    """Whether a pipe is its busiest unit and near its peak: that is the limit, whether or not all lanes are needed."""
+    return not one.has_levels_only and one.top.resource in ARITHMETIC and used(one.top) >= FAR_FROM_FULL
 
 
 def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:
@@ -227,7 +261,8 @@ def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: 
     is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, units, stalls)
     shares[Cause.LATENCY if is_waiting else _work(top, given.dram_side)] += left
     _share_out_idle(shares, 1 - busy, waste, given.occupancy, stalls, queue)
-    bounds = {cause: bound_without(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
+    bounds = {cause: _ceiling(cause, given) if shares[cause] > 0 else 1.0 for cause in Cause}
+    bounds[Cause.OCCUPANCY] = min(bounds[Cause.OCCUPANCY], bound_of_any(kernel))
     if shares[Cause.LATENCY] > 0:
         fewer = bound_of_fewer_waits(units, waste, top, stalls, roofline)
         bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, bound_of_any(kernel)))
@@ -238,6 +273,13 @@ def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: 
     return KernelLimits(
         kernel, units, has_all, has_levels, shares, bounds, roofline, given.occupancy, stalls, waste, top, queue
     )
+
+
+def _ceiling(cause: Cause, given: Given) -> float:
+    """The bound without the cause, worked out once for all that have these units and this waste."""
+    if cause not in given.ceilings:
+        given.ceilings[cause] = bound_without(cause, given.units, given.waste)
+    return given.ceilings[cause]
 
 
 def _top(units: tuple[Leaf, ...], waste: Waste) -> tuple[Leaf, float]:

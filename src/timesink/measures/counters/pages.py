@@ -8,6 +8,7 @@ they spoke of every one that had an excess sector, and of every reason that 30 %
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Final
 
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, LOAD_CYCLES, SECTORS_OF_PASS
@@ -18,20 +19,20 @@ from timesink.measures.counters import (
     Leaf,
     Occupancy,
     Resource,
-    Stalls,
     lacks_units,
     leaves,
     occupancy_of,
     page_bounds,
     resource_of,
-    stalls_of,
     throughput_of,
 )
 from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY, TRAFFIC, LoadWait, load_wait
 from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
+from timesink.measures.counters.stalls import Stalls, stalls_of
+from timesink.measures.counters.uncounted import possible_wastes
 from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of
-from timesink.records import Record, replace
+from timesink.records import Record, field, replace
 
 TOLD_FROM: Final = 0.3  # of a warp's cycles between two instructions: the rule on stalls names reasons from here on
 # A reason that stands for its kind, and another of the kind, of waits that the messages do not name.
@@ -59,7 +60,8 @@ _PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
 
 class Given(Record):
     """One launch as it may have run. `units` as `leaves` of a report; `queue`: its loads, if they queue; `dram_side`:
-    the share of DRAM's roof where its bytes take longer than its operations, by the roofline."""
+    the share of DRAM's roof where its bytes take longer than its operations, by the roofline. `ceilings` are bounds
+    without a cause as they become known: all that have these units and this waste share them."""
 
     units: tuple[Leaf, ...]
     waste: Waste
@@ -68,6 +70,7 @@ class Given(Record):
     roofline: KernelRoofline | None
     queue: LoadWait | None
     dram_side: float | None
+    ceilings: dict[Cause, float] = field(default_factory=dict)
 
 
 def with_dram(kernel: KernelCounters) -> KernelCounters:
@@ -90,7 +93,13 @@ def given_of(kernel: KernelCounters) -> Iterator[Given]:
         units = (*units, Leaf("dram__bytes", Resource.DRAM, dram.share, dram.share))
     side = dram.share if dram is not None and roofline is not None and roofline.is_memory_side else None
     wait = load_wait(kernel, units, stalls)
-    yield Given(units, waste_of(kernel), occupancy_of(kernel), stalls, roofline, wait, side)
+    wastes, occupancy = [*possible_wastes(kernel)], occupancy_of(kernel)
+    waits = [(stalls, wait)]
+    if stalls is None and len(wastes) > 1:
+        waits = [(one, queue) for one in _stalls(kernel, Told()) for queue in _queues(units, one)]
+    for waste in wastes:
+        known: dict[Cause, float] = {}
+        yield from (Given(units, waste, occupancy, one, roofline, queue, side, known) for one, queue in waits)
 
 
 def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterator[Given]:
@@ -101,10 +110,11 @@ def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterato
     for units in _units(kernel, told, occupancy):
         dram = next((leaf.busy for leaf in units if leaf.resource is Resource.DRAM), 0.0)
         sides = (dram,) if page_bounds.work_at_most(kernel, told) < dram else (None, dram)
-        for stalls in waits:
-            for waste in wastes:
-                for queue in _queues(units, stalls):
-                    yield from (Given(units, waste, occupancy, stalls, roofline, queue, side) for side in sides)
+        ceilings: dict[int, dict[Cause, float]] = {}
+        queued = [(stalls, queue) for stalls in waits for queue in _queues(units, stalls)]
+        for waste, (stalls, queue), side in product(wastes, queued, sides):
+            known = ceilings.setdefault(id(waste), {})
+            yield Given(units, waste, occupancy, stalls, roofline, queue, side, known)
 
 
 def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator[tuple[Leaf, ...]]:

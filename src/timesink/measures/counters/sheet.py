@@ -11,11 +11,12 @@ from math import isfinite
 import polars as pl
 
 from timesink.knowledge import gpus
-from timesink.measures.counters import KernelCounters, Occupancy, Stalls, kernel_counters, occupancy_of, stalls_of
+from timesink.measures.counters import KernelCounters, Occupancy, kernel_counters, occupancy_of
 from timesink.measures.counters.causes import limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.sheet_figures import SHEET_FIGURES
+from timesink.measures.counters.stalls import Stalls, stalls_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record

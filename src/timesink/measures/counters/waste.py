@@ -20,16 +20,17 @@ from enum import StrEnum
 from math import ceil, prod
 
 from timesink.knowledge import gpus
-from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, stalls_of
+from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves
 from timesink.measures.counters.roofline import level_bytes
+from timesink.measures.counters.stalls import stalls_of
 from timesink.measures.counters.tensor import tensor_work
 from timesink.records import Record
 
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4
 # What a warp's instruction occupies whether or not its lanes are on.
-_OF_INSTRUCTIONS = (*ARITHMETIC - {Resource.TENSOR}, Resource.ISSUE, Resource.CONTROL)
-_EXECUTING = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
+OF_INSTRUCTIONS = (*ARITHMETIC - {Resource.TENSOR}, Resource.ISSUE, Resource.CONTROL)
+EXECUTING = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
 _COPIES = ("smsp__inst_executed_op_ldgsts.sum", "smsp__sass_inst_executed_op_tma_ld.sum")
 _ACCESSES = tuple(
@@ -139,7 +140,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
         Cause.ATOMICS: {Resource.L1: _shared_conflicts(access) * of_atomics, Resource.L2: atomic_sectors},
         Cause.BANK_CONFLICTS: {Resource.L1: _shared_conflicts(access) * (1 - of_atomics)},
         Cause.UNCOALESCED: _uncoalesced(kernel, access),
-        Cause.DIVERGENCE: dict.fromkeys(_OF_INSTRUCTIONS, idle_lanes)
+        Cause.DIVERGENCE: dict.fromkeys(OF_INSTRUCTIONS, idle_lanes)
         | {Resource.L1: idle_lanes * _ratio(1.0, access.wavefronts_per_request)},
         Cause.LATENCY: _empty(kernel),
     }
@@ -207,7 +208,7 @@ def active_lanes(kernel: KernelCounters) -> float | None:
     ratio = kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
     threads, instructions = kernel.get("thread_inst_executed"), kernel.get("inst_executed")
     lanes = ratio if ratio is not None or not instructions or threads is None else threads / instructions
-    executing = kernel.get(_EXECUTING)
+    executing = kernel.get(EXECUTING)
     is_off = lanes is not None and executing is not None and executing < lanes / 2 and not _waits_at_barriers(kernel)
     return executing if is_off else lanes
 
@@ -324,14 +325,14 @@ def _empty(kernel: KernelCounters) -> dict[Resource, float]:
                                     16                 0.6                        1   0                        0.5
                                     32                 0.6                     0.25   0                        0
     """
-    lanes, executing = active_lanes(kernel), kernel.get(_EXECUTING)
+    lanes, executing = active_lanes(kernel), kernel.get(EXECUTING)
     if not _waits_at_barriers(kernel) or not lanes or executing is None:
         return {}
     off = max(0.0, 1 - executing / lanes)
     requests = _memory_instructions(kernel) * (kernel.first("smsp__inst_executed.sum", "inst_executed") or 0.0)
     seen = (kernel.total(*_ACCESSES) or requests) + _local_instructions(kernel)
     unseen = _ratio(requests - seen, requests)
-    return dict.fromkeys(_OF_INSTRUCTIONS, off) | {Resource.L1: min(unseen, _ratio(off, _memory_instructions(kernel)))}
+    return dict.fromkeys(OF_INSTRUCTIONS, off) | {Resource.L1: min(unseen, _ratio(off, _memory_instructions(kernel)))}
 
 
 def _spills(kernel: KernelCounters, access: Access, local: float) -> dict[Resource, float]:

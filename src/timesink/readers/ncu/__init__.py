@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from timesink.knowledge.ncu_texts import TEXT_TABLE
 from timesink.readers.formats import Reader
+from timesink.untrusted import decoded
 from timesink.untrusted.budget import ReadLimits
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ _OTHER_PAGES = (b'"Address","Source"', b'"Display Driver Version"', b'"device__a
 _PAGE = re.compile(b"|".join((TEXT_TABLE.encode(), *map(re.escape, _PAGE_HEADERS + _OTHER_PAGES))))
 _PAGE_SUFFIXES = (".csv", ".txt", ".log", ".out")
 _SEARCHED_BYTES = 16 << 20
+
+
+def _is_page(beginning: bytes) -> bool:
+    return _PAGE.search(decoded(beginning).encode()) is not None
 
 
 class NcuReport(Reader):
@@ -56,11 +61,11 @@ class NcuCsv(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the header line, which may come after pages of program output; the bytes of a report may read like it."""
-        is_page = not head.startswith(_REPORT_MAGIC) and _PAGE.search(head) is not None
+        is_page = not head.startswith(_REPORT_MAGIC) and _is_page(head)
         if is_page or not head or path.suffix not in _PAGE_SUFFIXES:
             return is_page
         with path.open("rb") as stream:
-            return _PAGE.search(stream.read(_SEARCHED_BYTES)) is not None
+            return _is_page(stream.read(_SEARCHED_BYTES))
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The kernels of the page. `UnreadableTrace` where it holds none."""

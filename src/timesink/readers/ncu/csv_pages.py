@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import metric_names, profiler_texts
 from timesink.knowledge import ncu_texts as texts
-from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernel_symbols import function_name
-from timesink.knowledge.metric_names import normalised
+from timesink.knowledge.metric_names import NOT_KNOWN, normalised
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.labels import labelled_metric
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.records import State, field
-from timesink.untrusted import read_rows
+from timesink.untrusted import decoded, read_rows
 from timesink.untrusted.budget import ReadLimits
 
 _DIGITS = 10
@@ -111,7 +111,7 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     if path.stat().st_size > limits.most_held_bytes:
         raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy=_RECAPTURE)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        text = decoded(path.read_bytes())
         header, rows, others = page_rows(text)
         if not header and (shown := text_rows(text)):
             header, rows = list(DETAILS), shown
@@ -150,7 +150,10 @@ class _Pages(State):
         self, profile: int, metric: str, scale: tuple[str | None, float], cell: str, decimal_comma: bool
     ) -> None:
         """Add what a cell holds, if anything; `scale` is the base unit, and what to multiply by to come to it."""
-        if cell not in ABSENT:
+        if cell in ABSENT:
+            if cell and metric_names.meant_by(metric):
+                self.add_metric(profile, metric, None, None, NOT_KNOWN)
+        else:
             unit, factor = scale
             value = number(cell, decimal_comma)
             self.add_metric(profile, metric, unit, None if value is None else value * factor, cell)
@@ -296,8 +299,8 @@ def metric_of(section: str, label: str) -> str | None:
     if "__" in label:
         named = texts.NAMED_METRIC.search(label)
         return named.group(1) if named else label
-    if not section and label.islower() and " " not in label:
-        return label  # of a raw page
+    if label.islower() and " " not in label and ("." in label or not section):
+        return label  # of a raw page, or a name that somebody typed
     return labelled_metric(section, label)
 
 

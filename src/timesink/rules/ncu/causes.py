@@ -15,7 +15,7 @@ from timesink.diagnosis.rule import Limits, Rule, rule_texts
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Quantity, Undecided, Where
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters import KernelCounters, kernel_counters
-from timesink.measures.counters.bounds import fused_bound
+from timesink.measures.counters.bounds import awake_ns, fused_bound, idle_clock_hz
 from timesink.measures.counters.causes import (
     FEW_SMS,
     FUSE,
@@ -26,6 +26,7 @@ from timesink.measures.counters.causes import (
     WAITING,
     Figures,
     LaunchGroup,
+    bound_in_fp32,
     cause_name,
     compared_with,
     figures_of,
@@ -44,6 +45,7 @@ from timesink.units import NS_PER_MS, NS_PER_US, share_range_text, share_text, t
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 BEYOND_LEVELS: Final = "this page says how busy memory is, not whether its accesses waste it, nor what warps wait for"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
+_MOST_OF: Final = 0.9  # of the time: no estimate says more
 _AGAIN: Final = "Profile the kernel again with the same clock and cache settings"
 _FALLS: Final = (
     f"{_AGAIN}: its time falls by at most the stated part. The milliseconds are of the profiled launches; a timeline "
@@ -148,7 +150,7 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
             f"{share_text(limits.top.busy)} of peak",
             "verify": _FALLS,
         },
-        stated=Quantity.ms(group.gain_ns, 0.0, group.most_ns),
+        stated=_stated(group),
         where=Where(kernel=limits.kernel.name),
         rows=group.profiles,
         others_rows=(limits.kernel.profile,),
@@ -158,6 +160,13 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
         advice=figures["advice"],
         verdict=True,
     )
+
+
+def _stated(group: LaunchGroup, ratio: float = 1.0) -> Quantity:
+    """What is won: a bound where it would be nearly all of the time, of which something always stays."""
+    most_ns = max(group.most_ns, group.gain_ns)
+    gain_ns = most_ns if group.gain_ns > _MOST_OF * group.total_ns else group.gain_ns
+    return Quantity.ms(gain_ns * ratio, 0.0, most_ns * ratio)
 
 
 def _clear(measured: list[KernelLimits], cause: Cause, limit: float | None) -> Row:
@@ -177,27 +186,31 @@ def _clear(measured: list[KernelLimits], cause: Cause, limit: float | None) -> R
 
 def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Row:
     """The one finding about kernels that are too small to profile alone."""
-    longest = max(tiny, key=lambda limits: (limits.kernel.duration_ns or 0.0, -limits.kernel.profile))
-    total_ns = sum(limits.kernel.duration_ns or 0.0 for limits in tiny)
-    waiting = sum((limits.kernel.duration_ns or 0.0) * sum(limits.shares[c] for c in WAITING) for limits in tiny)
+    lengths = {limits.kernel.profile: awake_ns(limits.kernel) or 0.0 for limits in tiny}
+    longest = max(tiny, key=lambda limits: (lengths[limits.kernel.profile], -limits.kernel.profile))
+    longest_ns, total_ns = lengths[longest.kernel.profile], sum(lengths.values())
+    waiting = sum(lengths[one.kernel.profile] * sum(one.shares[cause] for cause in WAITING) for one in tiny)
+    most_ns = total_ns * (1 - 1 / fused_bound(total_ns))
+    asleep = [clock for one in tiny if (clock := idle_clock_hz(one.kernel)) is not None]
+    cycles = f", cycles at 1 GHz: it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz" if asleep else ""
     kernels = len({limits.kernel.name for limits in tiny})
     what = (
-        f"{kernels} kernels ({len(tiny)} launches, {time_text(total_ns)}) are"
+        f"{kernels} kernels ({len(tiny)} launches, {time_text(total_ns)}{cycles}) are"
         if kernels > 1
-        else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}) is"
+        else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}{cycles}) is"
     )
-    less_us = alone_us * (FEW_SMS if (longest.kernel.duration_ns or 0.0) >= alone_us * NS_PER_US else 1)
+    less_us = alone_us * (FEW_SMS if longest_ns >= alone_us * NS_PER_US else 1)
     row = Row(
         (longest.kernel.rank, 0),
         {
             "spends": f"{what} too small to profile alone: a launch takes less than {less_us:g} us, "
             f"{share_text(waiting / total_ns)} of it waiting; fuse {'them' if kernels > 1 else 'it'}",
             "then": "",
-            "longest_us": (longest.kernel.duration_ns or 0.0) / NS_PER_US,
+            "longest_us": longest_ns / NS_PER_US,
             "launches": len(tiny),
             "verify": "Capture a timeline again: fewer launches, and less time in them.",
         },
-        stated=Quantity.ms(waiting, 0.0, total_ns * (1 - 1 / fused_bound(total_ns))),
+        stated=Quantity.ms(most_ns, 0.0, most_ns),
         where=Where(kernel=longest.kernel.name),
         others_rows=tuple(limits.kernel.profile for limits in tiny),
         compared={"longest_us": less_us},
@@ -206,7 +219,7 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
         verdict=True,
     )
     found = {id(match): match for one in tiny if (match := matches.get((one.kernel.rank, one.kernel.profile)))}
-    return _in_steps(row, list(found.values()), waiting / total_ns) if found else row
+    return _in_steps(row, list(found.values()), most_ns / total_ns) if found else row
 
 
 def _in_steps(row: Row, matches: list[KernelMatch], ratio: float) -> Row:
@@ -219,7 +232,7 @@ def _in_steps(row: Row, matches: list[KernelMatch], ratio: float) -> Row:
     return replace(
         _with(row, then=f"; in the timeline they take {time_text(step_ms * NS_PER_MS)} of a step"),
         claim=Claim(intervals),
-        stated=Quantity(step_ms * ratio, "ms", low=0.0, high=step_ms),
+        stated=Quantity(step_ms * ratio, "ms", low=0.0, high=step_ms * ratio),
     )
 
 
@@ -232,6 +245,8 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
     if cause not in NECESSARY or cause is not limits.limiter or limits.roof_speedup is None:
         return ""
     name, share = limits.roof
+    if cause is Cause.COMPUTE and (in_fp32 := bound_in_fp32(limits)) is not None:
+        return f"it runs at {share_text(share)} of its {name} roof: at most {times_text(in_fp32)} as fast in fp32"
     bound, same = limits.bounds[cause], NECESSARY[cause]
     beyond = f", {times_text(bound)} with fewer" if isfinite(bound) and bound * share > 1 else ""
     to_roof = f"at most {times_text(limits.roof_speedup)} as fast with the same {same}{beyond}"
@@ -260,7 +275,7 @@ def _on_timeline(row: Row, group: LaunchGroup, matches: Mapping[tuple[int, int],
     return replace(
         _with(row, then=f"{row.figures['then']}{there}", verify=f"{_AGAIN}, then time unprofiled steps."),
         claim=Claim(match.intervals),
-        stated=Quantity.ms(group.gain_ns * step_ratio, 0.0, group.most_ns * step_ratio),
+        stated=_stated(group, step_ratio),
     )
 
 

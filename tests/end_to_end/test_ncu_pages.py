@@ -31,7 +31,7 @@ from timesink.measures.counters.sheet import kernel_sheets, verdict_of
 from timesink.measures.counters.waste import Cause, requests_per_cycle, waste_of
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.readers.ncu.csv_pages import _labels
+from timesink.readers.ncu.labels import _METRICS
 from timesink.records import replace
 from timesink.views.kernels import kernel_entries
 
@@ -208,7 +208,7 @@ EXCESSIVE = (
 )
 TOTAL = ("memory_l2_theoretical_sectors_global", "memory_l1_wavefronts_shared")
 # A label stands for the counter that a chip has: of the compression unit GH100 has another than GA100.
-LABELLED = frozenset({*_labels().values(), "lrc__ilc_input_sectors.sum"})
+LABELLED = frozenset({*(name for of in _METRICS.values() for name in of.values()), "lrc__ilc_input_sectors.sum"})
 
 
 def is_the_same_side(said: KernelLimits, full: KernelLimits) -> bool:

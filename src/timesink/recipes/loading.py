@@ -31,6 +31,8 @@ def load_otherwise(options: Mapping[str, Any], program: RunningProgram) -> Undo:
         raise Refusal("no DataLoader is iterated")
     if any(isinstance(loader.dataset, IterableDataset) for loader in loaders):
         raise Refusal("the data set is a stream, of which no second loader can be made")
+    if any(batches.made_on_gpu for batches in program.iterators):
+        raise Refusal("batches are made on the GPU: they cannot be pinned, nor made in forked workers")
     if "num_workers" in options:
         if any(loader.num_workers for loader in loaders):
             raise Refusal("batches are loaded in worker processes already")

@@ -5,6 +5,7 @@ that a program may hold on to (`from torch.utils.checkpoint import checkpoint`) 
 imported; the wrappers do nothing until a switch asks.
 """
 
+import os
 import sys
 import threading
 from collections import Counter
@@ -241,11 +242,14 @@ class RunningProgram:
         return called
 
     def _unwaited(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A copy from pinned memory, which does not wait where a switch says so."""
+        """A copy from pinned memory, which does not wait where a switch says so. A loader's forked worker has the switch
+        too, and must not ask CUDA, which cannot be used there."""
+        process = os.getpid()
 
         @wraps(original)
         def called(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if "pin_memory" in self.loader_options and tensor.device.type == "cpu" and tensor.is_pinned():
+            pins = "pin_memory" in self.loader_options and os.getpid() == process
+            if pins and tensor.device.type == "cpu" and tensor.is_pinned():
                 kwargs["non_blocking"] = True
             return original(tensor, *args, **kwargs)
 
@@ -270,6 +274,7 @@ class Batches:
         self._program, self.loader, self._iterate = program, loader, iterate
         self._own: Iterator[Any] | None = None
         self._other: Iterator[Any] | None = None
+        self.made_on_gpu: bool | None = None  # None until the program has got a batch
         self._options: dict[str, Any] = {}
 
     def __iter__(self) -> Self:
@@ -292,7 +297,10 @@ class Batches:
     def __next__(self) -> Any:
         options = self._program.loader_options
         if not options:  # the other one, if any, stays ready
-            return next(self._begin_own())
+            batch = next(self._begin_own())
+            if self.made_on_gpu is None:
+                self.made_on_gpu = _holds_gpu_tensor(batch)
+            return batch
         if self._other is None or options != self._options:
             self._options, self._other = dict(options), self._begin(options)
         try:
@@ -305,6 +313,15 @@ class Batches:
         from torch.utils.data import DataLoader
 
         return self._iterate(DataLoader(self.loader.dataset, **loader_arguments(self.loader) | options))
+
+
+def _holds_gpu_tensor(batch: Any) -> bool:
+    """Whether any tensor of a batch lies on a device, in lists and dictionaries too."""
+    if isinstance(batch, dict):
+        return any(map(_holds_gpu_tensor, batch.values()))
+    if isinstance(batch, list | tuple):
+        return any(map(_holds_gpu_tensor, batch))
+    return getattr(getattr(batch, "device", None), "type", "cpu") != "cpu"
 
 
 def loader_arguments(loader: Any) -> dict[str, Any]:

@@ -242,8 +242,10 @@ class RunningProgram:
         return called
 
     def _unwaited(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A copy from pinned memory, which does not wait where a switch says so. A loader's forked worker has the switch
-        too, and must not ask CUDA, which cannot be used there."""
+        """A copy from pinned memory, which does not wait where a switch says so.
+
+        A loader's forked worker has the switch too, and must not ask CUDA, which cannot be used there.
+        """
         process = os.getpid()
 
         @wraps(original)

@@ -11,7 +11,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
 from timesink.measures.steps import steps
-from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.per_step import share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
@@ -37,7 +37,7 @@ _SHOWN: Final = re.compile(rf"(?:waits|hold it for|is idle for) {TIME} of [^(]*(
 
 
 def causes_are_owned(of: Answers) -> Iterator[str]:
-    """A cause of a twentieth of the step is claimed by findings for its greater part, or its words are in a reason."""
+    """A cause of a twentieth of the step is claimed by findings for its greater part there, or a reason says it."""
     claimed: dict[tuple[int, int], list[Intervals]] = {}
     for _, finding in of.diagnosis.findings:
         if finding.counted_in or finding.recoverable is None or finding.recoverable.most:
@@ -48,9 +48,12 @@ def causes_are_owned(of: Answers) -> Iterator[str]:
         cause = next((kind for kind, words in IDLE_WORDS.items() if words == name), None)
         if cause is None or cause == "loader" or share < 100 * OWED or name in said or not of.rows:
             continue
-        parts = blamed_time(of.trace, (cause,))
-        both = [part.intervals & Intervals.union_all(claimed.get(part.device, [])) for part in parts]
-        ratio = sum(part.total_ns for part in both) / max(sum(part.intervals.total_ns for part in parts), 1)
+        owed = {part.device: part.intervals for part in blamed_time(of.trace, (cause,))}
+        both = {device: part & Intervals.union_all(claimed.get(device, [])) for device, part in owed.items()}
+        held, blamed = (
+            sum(share_of_step(of.trace, device, part) for device, part in parts.items()) for parts in (both, owed)
+        )
+        ratio = held / blamed if blamed else 0.0  # of the step, as the bar is: a warm-up has causes of its own
         if ratio < _GREATER_PART:
             yield f"{name} takes {share} % of the step, of which findings claim {ratio:.0%}"
 

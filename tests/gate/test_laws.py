@@ -4,10 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.gate.answers import Answers
+from tests.gate.causes import causes_are_owned
 from tests.gate.sentences import false_sentences
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.measures.steps.per_step import step_windows
+from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.records import replace
@@ -70,3 +74,16 @@ def test_a_false_sentence_is_caught(demo: tuple[Diagnosis, Trace], said: str) ->
     """First contact defects 3 and 7."""
     diagnosis, trace = demo
     assert any(said in fault for fault in false_sentences(MUTATIONS[said](diagnosis), trace))
+
+
+def test_a_cause_of_the_step_without_its_finding_is_caught(demo: tuple[Diagnosis, Trace]) -> None:
+    """A finding that claims the cause outside of the steps alone is none of it."""
+    diagnosis, trace = demo
+    assert list(causes_are_owned(Answers("true", trace, diagnosis))) == []
+    inside = Intervals.union_of(*step_windows(trace, (0, 0)))
+    found = tuple(
+        (card, replace(one, claim=replace(one.claim, intervals={(0, 0): one.claim.intervals[0, 0] - inside})))
+        for card, one in diagnosis.findings
+    )
+    (fault,) = causes_are_owned(Answers("false", trace, replace(diagnosis, findings=found)))
+    assert fault.startswith("blocking waits takes 6.68 % of the step, of which findings claim 0%")

@@ -13,7 +13,7 @@ from timesink import startup
 
 PACKAGE = Path(timesink.__file__).parent
 TRACE = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
-ALONE = ("capture", "edits", "memory_plan", "trials", "untrusted", "errors.py", "records.py")
+ALONE = ("capture", "memory_plan", "recipes", "sandbox", "trials", "untrusted", "errors.py", "records.py")
 PATCHES = ("sys.modules.update", "POLARS_MAX_THREADS", "gc.set_threshold", "_runtime_param")
 
 

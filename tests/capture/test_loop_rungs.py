@@ -10,7 +10,7 @@ from tests.capture.test_loop import DATA
 
 import timesink.capture
 import timesink.cli.loop
-import timesink.trials.run
+import timesink.trials.course
 from timesink.capture.errors import failure
 from timesink.capture.manifest import Capture
 from timesink.cli.loop import LoopOptions, loop
@@ -116,7 +116,7 @@ def test_where_there_is_a_gpu_the_loop_ends_with_what_changes_really_win(
     proof = Confirmed((10.0, 10.1), (6.0, 6.1), None)
     answer = TrialAnswer(TrialResult(tried=[tried], kept=("tf32",)), 100.0, ("tf32",), {("tf32",): proof})
     asked: list[list[str]] = []
-    monkeypatch.setattr(timesink.trials.run, "try_changes", lambda program, **_: asked.append([*program]) or answer)
+    monkeypatch.setattr(timesink.trials.course, "try_changes", lambda program, **_: asked.append([*program]) or answer)
     walked(folder)
     assert not asked and not (folder / "try.json").exists()
     monkeypatch.setattr(timesink.cli.loop, "gpus", lambda: [{"name": "NVIDIA H100"}])
@@ -128,5 +128,5 @@ def test_where_there_is_a_gpu_the_loop_ends_with_what_changes_really_win(
     def refuse(*_: Any, **__: Any) -> TrialAnswer:
         raise failure("no step was seen", "run it alone")
 
-    monkeypatch.setattr(timesink.trials.run, "try_changes", refuse)
+    monkeypatch.setattr(timesink.trials.course, "try_changes", refuse)
     walked(folder)  # the plan stands without it

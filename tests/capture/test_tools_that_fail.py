@@ -37,7 +37,7 @@ def test_a_missing_tool_is_named_with_its_package(
     command_line: Timesink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("nsys", "ncu"):
-        done = command_line("capture", name, f"--{name}", tmp_path / name, "--output", tmp_path / "out", "--", "true")
+        done = command_line("capture", name, "--tool", tmp_path / name, "--output", tmp_path / "out", "--", "true")
         assert done.returncode == 5
         assert f"there is no {name}" in done.stderr
     monkeypatch.setattr("timesink.capture.tools.find_tool", lambda name: None)
@@ -130,7 +130,7 @@ def test_a_variable_in_the_folders_name_is_never_expanded(
     """nsys and ncu would write the variable's value into the file's name."""
     path = nsys_that(executable, f"touch {tmp_path}/ran")
     done = command_line(
-        "capture", "nsys", "--nsys", path, "--output", tmp_path / "%q{SECRET}", "--", "true", SECRET="s3"
+        "capture", "nsys", "--tool", path, "--output", tmp_path / "%q{SECRET}", "--", "true", SECRET="s3"
     )
     assert done.returncode == 2
     assert "choose a folder without %" in done.stderr
@@ -173,7 +173,7 @@ while true; do sleep 0.1; done
         "timesink",
         "capture",
         "nsys",
-        "--nsys",
+        "--tool",
         path,
         "--output",
         tmp_path / "out",
@@ -207,7 +207,7 @@ def test_words_of_the_program_reach_the_tool_unchanged(
 def test_printing_and_checking_run_nothing(executable: Program, command_line: Timesink, tmp_path: Path) -> None:
     path = ncu_that(executable, f"touch {tmp_path}/ran")
     for option in ("--print", "--dry-run"):
-        done = command_line("capture", "ncu", "--ncu", path, option, "--output", tmp_path / "out", "--", "true", "a b")
+        done = command_line("capture", "ncu", "--tool", path, option, "--output", tmp_path / "out", "--", "true", "a b")
         assert done.returncode == 0, done.stderr
         assert "true 'a b'" in done.stdout or "ready: ncu 2025.3.1" in done.stdout
     assert not (tmp_path / "ran").exists()

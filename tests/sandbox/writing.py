@@ -19,9 +19,6 @@ from collections.abc import Callable
 from ctypes import CDLL
 from pathlib import Path
 
-WORLD = Path(sys.argv[1])
-AWAY = WORLD / "away"
-
 
 def thing(name: str) -> Path:
     return AWAY / "things" / name
@@ -194,6 +191,8 @@ def make_things(away: Path) -> None:
 
 
 if __name__ == "__main__":
+    WORLD = Path(sys.argv[1])
+    AWAY = WORLD / "away"
     for name in sys.argv[2:] or WAYS:
         if not os.fork():
             try:

@@ -18,7 +18,7 @@ from timesink.verify.counters import Counter, compare_counter, gate_counters
 from timesink.verify.environment import Command, Environment
 from timesink.verify.gate import PerfTest, StoredGate, against_baseline, gate_step_time
 from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
-from timesink.verify.runs import StepsFile
+from timesink.verify.runs import Launcher, StepsFile
 
 TODAY = date(2026, 11, 20)
 HERE = Environment({"gpu": "NVIDIA H200", "driver major": "580"})
@@ -341,7 +341,8 @@ def test_a_test_without_a_baseline_says_how_to_make_one_and_its_first_run_is_dis
     path = test.update(8, "first", new_only=True)
     assert path is not None and launched.numbers == [*range(1, 10)]  # the first warms up
     assert [run.mean for run in baselines.read(path).runs] == list(STORED)
-    assert launched.asked[0][-1] == 600.0
+    asked = Launcher(*launched.asked[0])
+    assert asked.timeout_s == 600.0 and asked.box is not None
     assert test.update(8, "again", new_only=True) is None
     assert test.update(8, "more", new_only=False) == path
     assert len(baselines.read(path).runs) == 16
@@ -373,20 +374,22 @@ def test_the_suite_of_a_test_is_the_end_of_its_name_and_a_hash_of_it_all() -> No
     assert whole.suite.rpartition("-")[0] == "x" * 60
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-def test_the_folder_of_runs_goes_unless_it_is_kept(
-    keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("allow_writes", [True, False])
+def test_the_folder_of_runs_goes_and_runs_are_boxed_unless_they_may_write(
+    allow_writes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder to keep is made with those above it, and may be there from another time."""
     monkeypatch.setattr(gate, "GpuWatch", lambda *_: nullcontext())
-    keep, folders = tmp_path / "a" / "b" if keeps else None, set[Path]()
+    made = []
     for _ in range(2):
-        with gate.launching({}, StepsFile(), keep=keep) as launcher:
-            assert launcher.folder.is_dir()
+        with gate.launching({}, StepsFile(), allow_writes=allow_writes) as launcher:
             assert launcher.timeout_s == LONGEST_RUN_S
-            folders.add(launcher.folder)
-    assert len(folders) == 2
-    assert all(folder.is_dir() is keeps and (not keeps or folder.parent == keep) for folder in folders)
+            made.append(launcher.folder)
+            if launcher.box is not None:
+                assert launcher.box.here == Path.cwd()
+                made.append(launcher.box.root)
+            assert all(folder.is_dir() for folder in made[-1 if allow_writes else -2 :])
+    assert len(set(made)) == (2 if allow_writes else 4)
+    assert not any(folder.exists() for folder in made)
 
 
 def test_a_calibration_is_the_deviation_of_log_means_over_all_sessions(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from timesink.untrusted.nvidia_tools import find_tool
 
 _PATIENCE_S = 120.0
 _PACKAGES = {
-    "nsys": "install Nsight Systems (package nsight-systems) or Nsight Compute, which carries one, or give --nsys PATH",
-    "ncu": "install Nsight Compute (package nsight-compute), or give --ncu PATH",
+    "nsys": "install Nsight Systems (package nsight-systems) or Nsight Compute, which carries one, or give --tool PATH",
+    "ncu": "install Nsight Compute (package nsight-compute), or give --tool PATH",
 }
 _HELP = {"nsys": ("profile", "--help"), "ncu": ("--help",)}
 

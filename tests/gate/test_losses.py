@@ -30,6 +30,7 @@ GPUS = [
     ("Intel(R) Data Center GPU Max 1550", "urEnqueueKernelLaunch", "urQueueFinish"),
     ("", "cudaLaunchKernel", "cudaStreamSynchronize"),
 ]
+KNOWN = {"NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA L4"}  # by whose peaks the products are judged
 ON = pytest.mark.parametrize("gpu", GPUS)
 IN = pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 Damage = Callable[[int, dict[str, float]], None]
@@ -97,7 +98,9 @@ def test_durations_over_the_next_start_are_clipped(
     trace, diagnosis = damaged(sound(*gpu), profiler, tmp_path, overflow)
     count = len(range(4, 16 * PAIRS, every))
     assert (lost(trace), diagnosis.findings) == ([count], ())
-    assert (diagnosis.bottleneck is Bottleneck.UNDECIDED) == (count > 0.01 * 16 * PAIRS)
+    is_lost, is_judged = count > 0.01 * 16 * PAIRS, gpu[0] in KNOWN
+    assert (diagnosis.bottleneck is Bottleneck.UNDECIDED) == (is_lost or not is_judged)
+    assert ("how long it ought to take" in diagnosis.statement) == (not is_lost and not is_judged)
 
 
 def _at_zero(times: dict[str, float]) -> None:

@@ -167,9 +167,9 @@ class KindTeller:
         of_event = pl.Series(self._order.of_device_op)
         own = self._trace.get(DEVICE_OPS).select("grid_x", "bytes", event=of_event).with_row_index("row")
         own = own.filter(pl.col("event").is_between(int(run.starts[0]), run.stop - 1))
-        families = kernel_facts(self._trace).at(own["row"], "family")["family"]
+        kernels = kernel_facts(self._trace).frame.join(own, "row", "semi")  # copies have no family
         sizes = own.unique(["grid_x", "bytes"]).height
-        if not families.is_in(["gemm", "convolution", "attention"]).any() and sizes >= 3 * len(names):
+        if not kernels["family"].is_in(["gemm", "convolution", "attention"]).any() and sizes >= 3 * len(names):
             return Told(Kind.PER_PARAMETER, f"{sizes} sizes of grids, and no product")
         return Told(Kind.UNTOLD, "no operators were recorded")
 

@@ -183,7 +183,8 @@ def test_grids_fill_multiprocessors_with_one_block_each_or_with_as_many_as_threa
     fills, packed = one_stream.fills(trace)
     assert fills.tolist() == [0.5, 1.0, 1.0, 1.0, 1.0]  # twice the bytes take twice the time
     assert packed.tolist() == [1 / 32, 1 / 8, 1.0, 1.0, 1.0]
-    assert repeated_calls._remaining(trace, np.arange(5), fills, np.full(5, 2)).tolist() == [0.0, 0.8, 0.8, 0.8, 0.8]
+    remaining = repeated_calls.remaining_share(trace, np.arange(5), fills, np.full(5, 2))
+    assert remaining.tolist() == [0.0, 0.8, 0.8, 0.8, 0.8]
 
 
 def test_shifted_times_give_the_same_plan() -> None:

@@ -102,6 +102,20 @@ def test_no_graph_is_advised_before_memory_is_taken_once(call: str, tmp_path: Pa
     assert f"cannot hold {call}" in advice
 
 
+@pytest.mark.parametrize("call", ["cudaFree", "hipFree", "cudaFreeHost"])
+def test_memory_given_back_before_every_launch_is_no_wait_that_the_program_asks_for(call: str, tmp_path: Path) -> None:
+    program = Program()
+
+    def step() -> None:
+        for _ in range(40):
+            with program.range("aten::add", "cpu_op"):
+                program.call(call, 12)
+                program.launch("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>", 8)
+
+    _, diagnosis = told(steps(program, step), "kineto", tmp_path)
+    assert "Remove the wait" not in "".join(finding.advice for _, finding in diagnosis.findings)
+
+
 @pytest.mark.parametrize(
     "call", ["cudaMallocAsync", "hipFreeAsync", "cudaEventRecord", "cuMemFreeAsync_ptsz", "cuModuleLoadData"]
 )

@@ -170,6 +170,8 @@ class CallKind(IntEnum):
     EVENT_RECORD = 9
 
 
+OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
+"""Those that take memory from the driver or give it back: some wait for the device, which is not what they are for."""
 _PATTERNS: Final = (
     (CallKind.DEVICE_SYNC, DEVICE_SYNC),
     (CallKind.STREAM_SYNC, STREAM_SYNC),

@@ -29,7 +29,7 @@ from timesink.fixes import Fix
 from timesink.fixes.advised import LESS_HOST_WORK, NO_RECOMPILATION
 from timesink.fixes.compute import CUDA_GRAPH
 from timesink.fixes.transfers import KEEP_MEMORY, LOADER_WORKERS, ONE_PROCESS_PER_GPU, REMOVE_SYNC
-from timesink.knowledge.calls import DEVICE_SYNC
+from timesink.knowledge.calls import DEVICE_SYNC, OF_MEMORY, call_kinds
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.operators import ALLOCATES
 from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
@@ -310,9 +310,11 @@ def _is_waited_for(trace: Trace, device: Device) -> bool:
     """Whether a blocking call has drained the device before nearly all of its launches: what the CPU does from there to
     the next launch is on time for nothing, and no graph can hold the waits."""
     # One wait may stand behind many gaps, for a CPU that is late once stays late: so waits are counted, not gaps.
+    # That a call of memory waits is not what it is for: no such call is needed, and allocating once takes it away.
     gaps = idle_blame(trace).on(device)
-    ended = gaps["op_row"].n_unique()
-    return ended > 1 and gaps["sync_row"].drop_nulls().n_unique() >= _NEARLY_ALL * ended
+    ended, waits = gaps["op_row"].n_unique(), gaps["sync_row"].drop_nulls().unique()
+    of_memory = np.isin(call_kinds(trace.get(API_CALLS)["name"][waits]), OF_MEMORY)
+    return ended > 1 and np.count_nonzero(~of_memory) >= _NEARLY_ALL * ended
 
 
 _NEARLY_ALL: Final = 0.75

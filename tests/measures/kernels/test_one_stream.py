@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from tests.tables import trace_of
 
+from timesink.diagnosis.all_clear import without_finding
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.headline import without_finding
 from timesink.diagnosis.registry import find
-from timesink.diagnosis.verdicts import NotApplicable, Undecided
+from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Undecided
 from timesink.fixes.table import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.model.tables import DEVICE_OPS
@@ -97,8 +97,10 @@ def test_streams_that_cannot_help_say_why(trace: Trace, change: str, why: str) -
 
 def test_nothing_is_said_of_kernels_within_whole_graphs_but_the_option_that_records_them() -> None:
     trace = whole_graphs()
-    _, sentence = without_finding(trace, False, (), diagnose(trace).rulings)
-    assert "outside of 4 graph replays" in sentence and "nsys profile --cuda-graph-trace=node" in sentence
+    verdict, sentence = without_finding(trace, False, (), diagnose(trace).rulings)
+    assert verdict is Bottleneck.UNDECIDED
+    assert "100 % of the GPU's work is 4 graph replays, whose kernels were not recorded" in sentence
+    assert "nsys profile --cuda-graph-trace=node" in sentence
 
 
 def test_several_streams_leave_no_less_than_the_work_and_the_longest_kernel() -> None:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import GRAPH_INSTANTIATION, GRAPH_LAUNCH, POLLS, CallKind, call_kinds
+from timesink.knowledge.calls import GRAPH_INSTANTIATION, GRAPH_LAUNCH, OF_MEMORY, POLLS, CallKind, call_kinds
 from timesink.knowledge.ranges import DATA_PARALLEL
 from timesink.measures.steps.per_step import in_most_steps
 from timesink.measures.timeline.launches import launch_units
@@ -21,7 +21,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGE
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
-_OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
 _WAITS: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING)
 
 
@@ -42,7 +41,7 @@ def graph_obstacle(trace: Trace) -> GraphObstacle | None:
             return GraphObstacle("data_parallel", str(found["name"][0]))
     calls = trace.get(API_CALLS)
     kinds = call_kinds(calls["name"])
-    found = calls.filter(np.isin(kinds, _OF_MEMORY))
+    found = calls.filter(np.isin(kinds, OF_MEMORY))
     if found.height and in_most_steps(trace, found):
         return GraphObstacle("allocates", str(found["name"][int((found["end_ns"] - found["start_ns"]).arg_max() or 0)]))
     units = launch_units(trace)

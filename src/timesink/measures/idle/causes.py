@@ -14,6 +14,7 @@ from timesink.knowledge import ranges
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import (
     LOADS_MODULE,
+    OF_MEMORY,
     STREAM_ORDERED,
     CallKind,
     call_kinds,
@@ -298,9 +299,7 @@ def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:
     kinds = call_kinds(names)
     codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
     codes[np.isin(kinds, _WAITING)] = CAUSE_CODE["sync"]
-    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE]) | matches(names, STREAM_ORDERED).to_numpy()] = CAUSE_CODE[
-        "allocator"
-    ]
+    codes[np.isin(kinds, OF_MEMORY) | matches(names, STREAM_ORDERED).to_numpy()] = CAUSE_CODE["allocator"]
     codes[pageable | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
     codes[matches(names, LOADS_MODULE).to_numpy()] = CAUSE_CODE["compile"]
     return codes

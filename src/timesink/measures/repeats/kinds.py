@@ -186,8 +186,9 @@ class KindTeller:
         times = float(np.median([uses / known[shape] for shape, uses in used.items()])) if used else 0.0
         times *= max(count / len(units), 1.0)
         split, along = self._given(places, run, count)
-        state = _carried(units[min(1, len(units) - 1)], known, split)
-        if 0 < times < _OWN_WEIGHTS:
+        is_own = 0 < times < _OWN_WEIGHTS
+        state = [] if is_own and not along else _carried(units[min(1, len(units) - 1)], known, split)
+        if is_own:
             other = f"{sum(known[shape] for shape in used):.0f} parameters, each used once"
             return Told(Kind.SIDE_BY_SIDE if along and not state else Kind.LAYERS, f"{other}; {along}".strip("; "))
         grows = any(_grows(place) for place in tensors)

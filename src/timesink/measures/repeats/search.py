@@ -10,12 +10,11 @@ long as the lag. The shortest unit wins, its run becomes one symbol, and the sho
 Lags times symbols are compared, bytes or words at a time, so it is linear in symbols.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import Int64Array
 from timesink.records import Record
 
 LONGEST: Final = 400  # symbols of a unit
@@ -69,24 +68,30 @@ def tandem(code: Int64Array, part: Int64Array) -> list[tuple[int, int, int]]:
     total = np.append(0, np.cumsum(drawn[code]))  # a unit's sum is the same over every rotation of it
     small, taken = code.astype(np.min_scalar_type(int(code.max()))), np.zeros(code.size, np.bool_)
     found = list[tuple[int, int, int]]()
-    for lag in range(1, min(LONGEST, code.size // LEAST) + 1):
+    for lag in _likely_lags(small):
         first, last = _pieces(small, lag)
-        if first.size:
-            free = ~(taken[first] | taken[last - 1 + lag])
-            first, last = first[free], last[free]
-        for low, high in _rows(first, last, lag, total, part):
+        free = ~(taken[first] | taken[last - 1 + lag])
+        for low, high in _rows(first[free], last[free], lag, total, part):
             if not taken[low : high + lag].any():
                 taken[low : high + lag] = True
                 found.append((lag, low, high + lag))
     return found
 
 
+def _likely_lags(code: Int64Array) -> list[int]:
+    """The lags after which symbols come again, by probes: a piece as long as the lag holds `_PROBES` - 1 or more."""
+    likely = list[int]()
+    for lag in range(1, min(LONGEST, code.size // LEAST) + 1):
+        stride = max(lag // _PROBES, 1)
+        differ = np.flatnonzero(code[lag::stride] != code[:-lag:stride])
+        row = np.diff(differ, prepend=-1, append=-(-(code.size - lag) // stride)) - 1
+        if row.max() >= min(lag, _PROBES - 1):
+            likely.append(lag)
+    return likely
+
+
 def _pieces(code: Int64Array, lag: int) -> tuple[Int64Array, Int64Array]:
     """Stretches of a lag's length or more in which each symbol comes again after the lag."""
-    none = np.empty(0, np.int64)
-    stride = lag // _PROBES
-    if stride > 1 and _longest(code[lag::stride] == code[:-lag:stride]) < _PROBES - 1:
-        return none, none  # a piece as long as the lag has that many probes in it
     same = code[lag:] == code[:-lag]
     turns = np.flatnonzero(same[1:] != same[:-1]) + 1
     turns = np.concatenate(([0] * bool(same[0]), turns, [same.size] * bool(same[-1]))).astype(np.int64)
@@ -95,12 +100,10 @@ def _pieces(code: Int64Array, lag: int) -> tuple[Int64Array, Int64Array]:
     return first[kept], last[kept]
 
 
-def _rows(
-    first: Int64Array, last: Int64Array, lag: int, total: Int64Array, part: Int64Array
-) -> Iterator[tuple[int, int]]:
+def _rows(first: Int64Array, last: Int64Array, lag: int, total: Int64Array, part: Int64Array) -> list[tuple[int, int]]:
     """Pieces joined into rows that are long enough, and long pieces of rows that are not alike enough."""
     if not first.size:
-        return
+        return []
     least, unit = (LEAST - 1) * lag, total[first + lag] - total[first]
     goes_on = (first[1:] - last[:-1] <= lag + lag // 4 + 1) & (unit[1:] == unit[:-1])
     goes_on &= part[first[1:]] == part[first[:-1]]
@@ -109,13 +112,9 @@ def _rows(
     alike, span = np.add.reduceat(last - first, begin), last[end] - first[begin]
     whole = (alike >= least) & (alike >= ALIKE * span)
     alone = np.repeat(~whole, end - begin + 1) & (last - first >= least)
-    yield from zip(first[begin[whole]].tolist(), last[end[whole]].tolist(), strict=True)
-    yield from zip(first[alone].tolist(), last[alone].tolist(), strict=True)
-
-
-def _longest(flags: BoolArray) -> int:
-    """How long the longest row of set flags is."""
-    return int(np.diff(np.concatenate(([-1], np.flatnonzero(~flags), [flags.size]))).max()) - 1
+    low = np.concatenate((first[begin[whole]], first[alone]))
+    high = np.concatenate((last[end[whole]], last[alone]))
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def _unit_starts(code: Int64Array, lag: int) -> Int64Array:

@@ -18,7 +18,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
 _SEARCHED: Final = 30_000  # events: as many whole steps, spread over the recording, and one at least
-_SPEAKS: Final = 0.01  # of the step, by the CPU, the GPU or its idle time
+_SPEAKS: Final = 0.03  # of the step, by the CPU, the GPU or its idle time: of less no rule says anything
 _TOLD: Final = 12  # units whose kinds are found out: a step has few loops that matter
 _NAMED: Final = frozenset(Kind) - {Kind.UNTOLD, Kind.MAY_DEPEND, Kind.GROWS, Kind.READS, Kind.PYTHON, Kind.EXCHANGES}
 """Kinds that have findings of their own, or are no loop to be named."""

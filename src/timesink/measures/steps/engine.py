@@ -16,7 +16,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import ALLOCATION, FREE, WAITS_FOR_THREAD, CallKind, call_kinds
+from timesink.knowledge.calls import ALLOCATION, FREE, OF_MEMORY, WAITS_FOR_THREAD, CallKind, call_kinds
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
 from timesink.measures.idle.blame import idle_blame, intervals_of
@@ -280,7 +280,7 @@ def _changes(
     """What is tried for each root of which the trace has anything; `host` is code between calls, and waits in it."""
     between, locked = host
     changes: dict[Root, Change] = {}
-    if np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE]).any():
+    if np.isin(kinds, OF_MEMORY).any():
         memory = Target("call", f"{ALLOCATION}|{FREE}")
         changes[Root.ALLOCATION] = Together((RemoveSyncs(memory), ScaleHost(memory, 0.0)))
     if pageable["d2h"]:

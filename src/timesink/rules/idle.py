@@ -314,7 +314,7 @@ def _is_waited_for(trace: Trace, device: Device) -> bool:
     gaps = idle_blame(trace).on(device)
     ended, waits = gaps["op_row"].n_unique(), gaps["sync_row"].drop_nulls().unique()
     of_memory = np.isin(call_kinds(trace.get(API_CALLS)["name"][waits]), OF_MEMORY)
-    return ended > 1 and np.count_nonzero(~of_memory) >= _NEARLY_ALL * ended
+    return bool(ended > 1 and np.count_nonzero(~of_memory) >= _NEARLY_ALL * ended)
 
 
 _NEARLY_ALL: Final = 0.75

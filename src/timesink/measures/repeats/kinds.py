@@ -180,7 +180,8 @@ class KindTeller:
         flat = [shape for place in tensors for given in place for shape in given if shape]
         several = max(len({given[0] for given in place if given}) for place in tensors)
         of_weights = sum(shape in known for shape in flat) / len(flat) if flat and known else 0.0
-        if not _is_weighted(names) and ("optimizer" in where or (several >= 2 and of_weights > _OF_PARAMETERS)):
+        of_parameters = "optimizer" in where or (several >= 2 and of_weights > _OF_PARAMETERS)
+        if of_parameters and not any(map(_is_weighted, names)):
             return Told(Kind.PER_PARAMETER, f"{several} shapes, {of_weights:.0%} those of parameters")
         used = self._uses(names, tensors)
         times = float(np.median([uses / known[shape] for shape, uses in used.items()])) if used else 0.0
@@ -207,7 +208,7 @@ class KindTeller:
         """How often the units that were read use weights of each shape."""
         used = Counter[Shape]()
         for name, place in zip(names, tensors, strict=True):
-            if _is_weighted([name]):
+            if _is_weighted(name):
                 shapes = (shape for given in place for shape in set(given))
                 used.update(shape for shape in shapes if shape in self._weights and len(shape) > 1)
         return used
@@ -251,8 +252,9 @@ def _numbers(text: str) -> list[int]:
     return [int(one) for one in given if isinstance(one, str) and one.lstrip("-").isdecimal()]
 
 
-def _is_weighted(names: Iterable[str]) -> bool:
-    return any(word in name for name in names for word in _WEIGHTED if "vector_norm" not in name)
+@lru_cache(1 << 12)
+def _is_weighted(name: str) -> bool:
+    return "vector_norm" not in name and any(word in name for word in _WEIGHTED)
 
 
 def _grows(given: list[tuple[Shape, ...]]) -> bool:

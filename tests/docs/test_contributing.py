@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKS_OF = {
     "the blame of an idle gap": "class IdleBlame",
-    "what a fix answers, costs and changes": "fused_optimizer",
+    "what a fix of computing answers and changes": "training.FUSED_OPTIMIZER",
     "the H100's peak": "H100",
     "what an optimizer step is called": "OPTIMIZER_STEP",
     "the sentence of a verdict": "def without_finding",

@@ -74,7 +74,7 @@ def drifting(trace: Trace) -> str:
     name, lengths = shortened(drift.name, _LONGEST), f"{time_text(drift.first_ns)} to {time_text(drift.last_ns)}"
     return (
         f"{name} takes {share_text(abs(drift.ratio))} {longer} in the last steps than in the first at the same shape "
-        f"({lengths}), as where clocks, heat or a neighbour change"
+        f"({lengths}), as where clocks, heat or other work on the GPU change"
     )
 
 

@@ -67,7 +67,7 @@ def scored(one: suite.Program, tool: str, capture: Path, found: dict[str, Any]) 
     diagnosis = timesink.diagnose(trace)
     findings = [finding for _, finding in diagnosis.findings]
     first = diagnosis.bottleneck.value
-    if one.figure == "late" and first == "none" and findings:  # it lengthens no mean step
+    if one.figure == "late" and first in ("none", "undecided") and findings:  # it lengthens no mean step
         first = findings[0].bottleneck.value
     told = next((foretold(finding, one.figure) for finding in findings if finding.bottleneck.value in one.causes), 0.0)
     shares = idle_shares(trace)

@@ -1,7 +1,7 @@
 """The one kind of record: a class of named values that never changes, and one that is filled as it goes.
 
 msgspec makes them in compiled code: quicker than `dataclasses`, of which each of five hundred would compile its own
-methods. What stands alone (`capture`, `memory_plan`) or below this file uses the standard library's.
+methods. What stands alone (`capture`, `memory_plan`) or below this file (`sandbox`) uses the standard library's.
 """
 
 import dataclasses

@@ -19,20 +19,20 @@ def sheets(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, lis
 
 
 def test_idle_shows_causes_that_sum_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    found = sheets(capsys, "idle", BEFORE)
+    found = sheets(capsys, "show", "idle", BEFORE)
     assert sum(float(str(row["idle_ratio"])) for row in found["causes"]) == pytest.approx(1.0)
     assert found["places"]
 
 
 def test_what_if_prices_each_change_and_all_together(capsys: pytest.CaptureFixture[str]) -> None:
-    found = sheets(capsys, "what-if", BEFORE, "--change", "remove-sync", "--change", "scale kernel:. 0.5")
+    found = sheets(capsys, "plan", BEFORE, "--change", "remove-sync", "--change", "scale kernel:. 0.5")
     one, other, both = found["prices"]
     assert float(str(both["gain_ns"])) >= max(float(str(one["gain_ns"])), float(str(other["gain_ns"])))
     assert found["next"]
 
 
 def test_a_change_without_anything_to_change_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = sheets(capsys, "what-if", BEFORE, "--change", "drop op:^absent$")["prices"]
+    (row,) = sheets(capsys, "plan", BEFORE, "--change", "drop op:^absent$")["prices"]
     assert row["remark"] == "nothing in these steps matches"
 
 

@@ -157,7 +157,7 @@ def test_what_breaks_beside_the_server_is_seen(tmp_path: Path, monkeypatch: pyte
     path.write_bytes(kinds()["kineto_json"][1]()[-1])
     assert commanded(path, "report --serve FILE --no-browser", "kineto_json") == 0
     monkeypatch.setattr("timesink.views.report.live_report", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(AssertionError, match=r"(?s)ends with 70: .*a fault of timesink: ZeroDivisionError"):
         commanded(path, "report --serve FILE --no-browser", "kineto_json")
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox import writing
 from tests.sandbox.trees import changes, make_project, state
 
-from timesink.sandbox.runs import WAYS, Asked, NoSandbox, Sandbox
+from timesink.sandbox.runs import WAYS, Grants, NoSandbox, Sandbox
 
 WRITING = Path(writing.__file__)
 FAIL_IN_A_LAYER = {"nested", "others_root"}
@@ -143,7 +143,7 @@ def test_files_are_shown_with_another_content_and_records_come_out(box: Sandbox,
     line = f"exec(open('own/parts.py').read()); open('{records}/told.json', 'w').write('1')"
     with (tmp_path / "log").open("wb") as output:
         shown = {world / "project" / "own" / "parts.py": other}
-        run = box.start([sys.executable, "-c", line], output=output.fileno(), asked=Asked(shown, [records]))
+        run = box.start([sys.executable, "-c", line], output=output.fileno(), asked=Grants(shown, [records]))
         assert run.wait(30) == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text() == "edited\n" and (records / "told.json").read_text() == "1"
     assert run.written() == []

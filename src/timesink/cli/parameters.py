@@ -129,7 +129,7 @@ def _parameter(parameter: Parameter, hint: Any) -> click.Parameter:
     is_required, default = parameter.default is Parameter.empty, getattr(parameter.default, "value", parameter.default)
     given: dict[str, Any] = {"required": True} if is_required else {"default": default, "required": False}
     is_list = get_origin(kind) is list
-    value = Value(get_args(kind)[0] if is_list else kind, declared)
+    value = TypedWord(get_args(kind)[0] if is_list else kind, declared)
     offers = declared.complete or value.choices
     offered = Offered(offers) if offers else None
     if isinstance(declared, Argument):
@@ -153,7 +153,7 @@ def _members(kind: Any) -> Sequence[Any]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-class Value(click.ParamType[Any]):
+class TypedWord(click.ParamType[Any]):
     """Turns a word into a text, a path, a number, a choice or a format; what it cannot be is said in plain words."""
 
     name = "value"

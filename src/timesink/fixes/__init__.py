@@ -75,7 +75,7 @@ class Verb(Record, eq=False):
         return f"{self.name} {self.takes}".rstrip()
 
 
-class Bench(Record):
+class BenchForm(Record):
     """What a bench (`trials`) measures of a fix in place of assumptions: the `form` in which operators with kernels of
     these `families`, or without any the optimizer, are run; a `call` of the CPU; a `figure` of the machine. Beside it
     the kernels of others are others: what it `makes` of them."""
@@ -122,7 +122,7 @@ class Fix(Record, eq=False):
     beside: Callable[[Trace, Beside], Iterable[Change]] | None = None
     minds: tuple[str, ...] = ()
     preconditions: tuple[Precondition, ...] = ()
-    bench: Bench = Bench()
+    bench: BenchForm = BenchForm()
     none: Callable[..., str] = lambda trace, target: "nothing in these steps matches"
     offer: Offer = Offer.ASKED
     does_more: bool = False

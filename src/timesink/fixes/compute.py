@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from timesink.fixes import Bench, Fix, Offer, Verb, aimed, everything, of
+from timesink.fixes import BenchForm, Fix, Offer, Verb, aimed, everything, of
 from timesink.fixes.replays import (
     autocast,
     capture_beside,
@@ -53,7 +53,7 @@ TF32: Final = Fix(
     aim=aimed(partial(named_kernels, "fp32"), to_tf32),
     change=to_tf32,
     offer=Offer.ALWAYS,
-    bench=Bench("tf32", PRODUCTS),
+    bench=BenchForm("tf32", PRODUCTS),
 )
 BF16: Final = Fix(
     model.BF16,
@@ -68,7 +68,7 @@ BF16: Final = Fix(
     beside=partial(to_16_bits_beside, kind="bf16"),
     offer=Offer.ALWAYS,
     does_more=True,
-    bench=Bench("bf16", PRODUCTS, call="cast", makes="bf16"),
+    bench=BenchForm("bf16", PRODUCTS, call="cast", makes="bf16"),
 )
 BF16_WEIGHTS: Final = Fix(
     Words(
@@ -83,7 +83,7 @@ BF16_WEIGHTS: Final = Fix(
     subsumes=("tf32",),
     memory="unknown",
     change=to_bf16,
-    bench=Bench("bf16", (*PRODUCTS, "norm", "softmax", "loss")),
+    bench=BenchForm("bf16", (*PRODUCTS, "norm", "softmax", "loss")),
 )
 FP16: Final = Fix(
     model.FP16,
@@ -97,7 +97,7 @@ FP16: Final = Fix(
     change=autocast,
     beside=partial(to_16_bits_beside, kind="fp16"),
     does_more=True,
-    bench=Bench("fp16", PRODUCTS, call="cast", makes="fp16"),
+    bench=BenchForm("fp16", PRODUCTS, call="cast", makes="fp16"),
 )
 COMPILE: Final = Fix(
     model.COMPILE,
@@ -108,7 +108,7 @@ COMPILE: Final = Fix(
     of_pytorch=True,
     does_more=True,
     of_launches=True,
-    bench=Bench(call="region", makes="compile"),
+    bench=BenchForm(call="region", makes="compile"),
 )
 COMPILE_GRAPH: Final = Fix(
     model.COMPILE_GRAPH,
@@ -122,7 +122,7 @@ COMPILE_GRAPH: Final = Fix(
     of_pytorch=True,
     does_more=True,
     of_launches=True,
-    bench=Bench(call="region", makes="compile"),
+    bench=BenchForm(call="region", makes="compile"),
 )
 CUDA_GRAPH: Final = Fix(
     Words(
@@ -143,7 +143,7 @@ CUDA_GRAPH: Final = Fix(
     offer=Offer.ALWAYS,
     of_launches=True,
     same_kernels=True,
-    bench=Bench(figure="fixes.graph_kernel_us"),
+    bench=BenchForm(figure="fixes.graph_kernel_us"),
 )
 FUSED_ATTENTION: Final = Fix(
     model.FUSED_ATTENTION,
@@ -166,7 +166,7 @@ FUSED_OPTIMIZER: Final = Fix(
     aim=fuse_named_optimizer,
     change=FuseOptimizer.of,
     offer=Offer.ALWAYS,
-    bench=Bench("fused"),
+    bench=BenchForm("fused"),
 )
 FOREACH: Final = Fix(
     training.FOREACH,
@@ -177,5 +177,5 @@ FOREACH: Final = Fix(
     offer=Offer.ALWAYS,
     of_pytorch=True,
     does_more=True,
-    bench=Bench("foreach"),
+    bench=BenchForm("foreach"),
 )

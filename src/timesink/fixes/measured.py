@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from timesink.fixes import Bench
+from timesink.fixes import BenchForm
 from timesink.fixes.table import BY_NAME, FIXES
 from timesink.knowledge.assumptions import ALL
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
@@ -84,7 +84,7 @@ class MeasuredPrices(Record, eq=False):
         form = next((one for one in self.forms if one.fix == fix), None)
         if form is not None:
             return form.origin
-        bench = BY_NAME[fix].bench if fix in BY_NAME else Bench()
+        bench = BY_NAME[fix].bench if fix in BY_NAME else BenchForm()
         if bench.figure in self.figures:
             return "measured for this GPU"
         return "CPU measured, kernels assumed" if bench.call in self.calls else "assumed"

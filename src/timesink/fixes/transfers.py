@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from timesink.fixes import Bench, Fix, Offer, Verb, everything, take_direction, take_workers
+from timesink.fixes import BenchForm, Fix, Offer, Verb, everything, take_direction, take_workers
 from timesink.fixes.replays import waits_that_may_go
 from timesink.model.trace import Trace
 from timesink.recipes import Effort, Words, gradients, loading, parallel, reads, training
@@ -24,7 +24,7 @@ LOADER_WORKERS: Final = Fix(
     find=loader,
     change=FeedLoader,
     same_kernels=True,
-    bench=Bench(call="fetch"),
+    bench=BenchForm(call="fetch"),
 )
 PIN_MEMORY: Final = Fix(
     loading.PIN_MEMORY,
@@ -40,7 +40,7 @@ PIN_MEMORY: Final = Fix(
     change=PinCopies,
     offer=Offer.UNASKED,
     same_kernels=True,
-    bench=Bench(figure="fixes.pinned_time"),
+    bench=BenchForm(figure="fixes.pinned_time"),
 )
 PREFETCH: Final = Fix(
     Words(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.fixes import Bench, Fix, Offer, Verb
+from timesink.fixes import BenchForm, Fix, Offer, Verb
 from timesink.fixes.replays import (
     align_products,
     batch_calls_beside,
@@ -39,7 +39,7 @@ CHANNELS_LAST: Final = Fix(
     change=keep_layout,
     beside=keep_layout_beside,
     offer=Offer.ALWAYS,
-    bench=Bench("channels_last", ("convolution", "norm", "pooling")),
+    bench=BenchForm("channels_last", ("convolution", "norm", "pooling")),
 )
 PADDING: Final = Fix(
     Words("padding", "pad sizes to multiples of 8", Effort.LINES, "the padding's share of work and memory"),
@@ -48,7 +48,7 @@ PADDING: Final = Fix(
     find=misaligned_products,
     change=align_products,
     offer=Offer.ALWAYS,
-    bench=Bench("padded", PRODUCTS),
+    bench=BenchForm("padded", PRODUCTS),
 )
 NO_RECOMPUTATION: Final = Fix(
     model.NO_RECOMPUTATION,

@@ -14,7 +14,7 @@ from typing import Final
 
 from timesink.errors import UsageError
 from timesink.knowledge.replacements import VARIABLE, read_replacements
-from timesink.knowledge.tables import Row, damaged, read_rows
+from timesink.knowledge.tables import TableRow, damaged, read_rows
 from timesink.records import State
 
 TABLE: Final = Path(__file__).with_suffix(".txt")
@@ -148,7 +148,7 @@ class Fixes(Subject):
     SAVING_HOOKS: Assumption
 
 
-class Replay(Subject):
+class ReplayAssumptions(Subject):
     """What the replay of a trace assumes where the trace does not say: costs of launches, of waiting and of
     recording, and how far a replay may be off."""
 
@@ -210,7 +210,7 @@ class Machines(Subject):
     KERNEL_FLOOR_US: Assumption
 
 
-class Steps(Subject):
+class StepAssumptions(Subject):
     """Which steps are steady, which stand out, and when what repeats is a loop."""
 
     REPEATS: Assumption
@@ -279,7 +279,7 @@ class Kernels(Subject):
     CACHES_ALIKE: Assumption
 
 
-class Ranks(Subject):
+class RankAssumptions(Subject):
     """Clocks of several hosts, calls that belong together, and links and ranks that are slower than others."""
 
     DRIFT_MOST: Assumption
@@ -314,8 +314,8 @@ class Ranks(Subject):
     GAIN_ERROR: Assumption
 
 
-fixes, replay, machines, steps = Fixes(), Replay(), Machines(), Steps()
-idle, kernels, ranks = Idle(), Kernels(), Ranks()
+fixes, replay, machines, steps = Fixes(), ReplayAssumptions(), Machines(), StepAssumptions()
+idle, kernels, ranks = Idle(), Kernels(), RankAssumptions()
 SUBJECTS: Final[Mapping[str, Subject]] = {
     "fixes": fixes, "replay": replay, "machines": machines, "steps": steps, "idle": idle, "kernels": kernels,
     "ranks": ranks,
@@ -339,7 +339,7 @@ def read_assumptions(table: Path, subjects: Mapping[str, Subject]) -> dict[str, 
     return found
 
 
-def _assumption(row: Row) -> Assumption:
+def _assumption(row: TableRow) -> Assumption:
     low, value, high = (row.number(column) for column in ("low", "value", "high"))
     if not min(low, high) <= value <= max(low, high):
         raise row.damaged(f"{value:g} does not lie between {low:g} and {high:g}", "put the value between low and high")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from timesink.knowledge import Pattern
-from timesink.knowledge.tables import Row, read_rows
+from timesink.knowledge.tables import TableRow, read_rows
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.records import Record, field
 from timesink.startup import regex
@@ -267,7 +267,7 @@ def read_peaks(table: Path) -> Iterator[tuple[re.Pattern[str], GpuPeaks]]:
         )
 
 
-def _names(row: Row) -> re.Pattern[str]:
+def _names(row: TableRow) -> re.Pattern[str]:
     names = row.text("driver's name")
     try:
         re.compile(names)
@@ -276,7 +276,7 @@ def _names(row: Row) -> re.Pattern[str]:
     return regex(names, re.IGNORECASE)
 
 
-def _scaled(row: Row, column: str, unit: float) -> float | None:
+def _scaled(row: TableRow, column: str, unit: float) -> float | None:
     figure = row.figure(column)
     return None if figure is None else unit * figure
 

@@ -22,7 +22,7 @@ def damaged(table: Path, line: int, what: str, remedy: str) -> TimesinkError:
     return UsageError(f"{table}, line {line}: {what}" if line else f"{table}: {what}", remedy=remedy)
 
 
-class Row(Record):
+class TableRow(Record):
     """The cells of one row by the heads of their columns, and where it stands."""
 
     table: Path
@@ -58,7 +58,7 @@ class Row(Record):
         return None if self.cells[column] == _ABSENT else self.number(column)
 
 
-def read_rows(table: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+def read_rows(table: Path, columns: tuple[str, ...]) -> Iterator[TableRow]:
     """Every row of a table that must have exactly these columns."""
     head, *rows = table.read_text(encoding="utf-8").splitlines()
     heads = tuple(_APART.split(head))
@@ -70,4 +70,4 @@ def read_rows(table: Path, columns: tuple[str, ...]) -> Iterator[Row]:
         if len(cells) != len(columns):
             remedy = f"write {len(columns)} cells, two blanks apart, with - where there is nothing"
             raise damaged(table, line, f"{len(cells)} cells under {len(columns)} heads", remedy)
-        yield Row(table, line, dict(zip(columns, cells, strict=True)))
+        yield TableRow(table, line, dict(zip(columns, cells, strict=True)))

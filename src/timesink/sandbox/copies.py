@@ -19,7 +19,7 @@ _ENVIRONMENT: Final = "pyvenv.cfg"  # the interpreter of a program is named by i
 _SHOWN: Final = 5
 
 
-class TooMuch(Exception):
+class TooLarge(Exception):
     """A folder is too large to be copied. `largest` are the entries of it that hold most, with their bytes."""
 
     def __init__(self, folder: Path, held: dict[Path, int], files: int) -> None:
@@ -65,7 +65,7 @@ class _Copying:
             self.files.append((path, to))
             self.held[top] = self.held.get(top, 0) + path.stat().st_size
         if len(self.files) > MOST_FILES:
-            raise TooMuch(next(iter(self.roots)), self.held, len(self.files))
+            raise TooLarge(next(iter(self.roots)), self.held, len(self.files))
 
     def _plan_link(self, path: Path, to: Path, top: Path) -> None:
         """What it leads to is copied, if it is not already; a link that leads nowhere outside is left out."""
@@ -89,7 +89,7 @@ class _Copying:
 
 def copy_apart(here: Path, folder: Path, left_out: Collection[Path] = ()) -> None:
     """Copy into `folder` all of `here` that is not in it, and in place of links what they lead to. Environments of
-    Python, what git keeps for itself, and what is no plain file are left out. `TooMuch` before anything is copied."""
+    Python, what git keeps for itself, and what is no plain file are left out. `TooLarge` before anything is copied."""
     here, folder = here.resolve(), folder.resolve()
     copying = _Copying({here: folder}, {folder, *(path.resolve() for path in left_out)})
     for link in list(_links(folder)):
@@ -99,7 +99,7 @@ def copy_apart(here: Path, folder: Path, left_out: Collection[Path] = ()) -> Non
     copying.plan(here, folder)
     free = shutil.disk_usage(folder).free
     if sum(copying.held.values()) > min(MOST_BYTES, free // 2):
-        raise TooMuch(here, copying.held, len(copying.files))
+        raise TooLarge(here, copying.held, len(copying.files))
     for _, target in copying.folders:
         target.mkdir(parents=True, exist_ok=True)
     for source, target in copying.files:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from timesink.sandbox.copies import TooMuch, copy_apart
+from timesink.sandbox.copies import TooLarge, copy_apart
 
 WAYS: Final = ("overlay", "read-only", "landlock")
 SEALED: Final = "sealed"
@@ -51,7 +51,7 @@ Shown = Mapping[Path, Path | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Grants:
     """What else a run is given: files `shown` with another content, folders of `records` that it may write for us,
     descriptors that it may `keep`, and, where no layers can be laid, whether it has a copy of the folder."""
 
@@ -61,7 +61,7 @@ class Asked:
     copies: bool = True
 
 
-NOTHING: Final = Asked()
+NOTHING: Final = Grants()
 
 
 class NoSandbox(Exception):
@@ -173,7 +173,7 @@ class Sandbox:
                 hold(root)
                 box = cls(here, root, way, pids, tuple(missed), network=network)
                 try:
-                    run = box.start([sys.executable, "-ISE", "-c", _TRIAL], asked=Asked(copies=False))
+                    run = box.start([sys.executable, "-ISE", "-c", _TRIAL], asked=Grants(copies=False))
                     status = run.wait(_TRIED_S)
                     notes = run.layers
                     run.close()
@@ -201,7 +201,7 @@ class Sandbox:
         *,
         output: int | None = None,
         errors: int | None = None,
-        asked: Asked = NOTHING,
+        asked: Grants = NOTHING,
     ) -> BoxedRun:
         """Begin a run of `words` in `here`, with these variables and no other. `NoSandbox` where it cannot begin."""
         run, spec, variables = self.prepare(words, variables, asked)
@@ -222,7 +222,7 @@ class Sandbox:
         return run
 
     def prepare(
-        self, words: Sequence[str], variables: Mapping[str, str], asked: Asked
+        self, words: Sequence[str], variables: Mapping[str, str], asked: Grants
     ) -> tuple[BoxedRun, dict[str, Any], dict[str, str]]:
         """The folder of a run, what its launcher must know, and the variables that it has."""
         scratch = Path(tempfile.mkdtemp(prefix="run", dir=self.root))
@@ -331,7 +331,7 @@ def _places() -> list[Path]:
 def _copy(here: Path, copy: Path, shown: Shown) -> None:
     try:
         copy_apart(here, copy)
-    except TooMuch as much:
+    except TooLarge as much:
         raise NoSandbox([f"no layer can be laid over the folder, so each run has a copy of it, and {much}"]) from much
     for path, source in shown.items():
         if path.is_relative_to(here):

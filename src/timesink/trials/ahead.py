@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from timesink.capture.running import agent_environment
 from timesink.sandbox import launcher
-from timesink.sandbox.runs import Asked, BoxedRun, Sandbox, answered
+from timesink.sandbox.runs import BoxedRun, Grants, Sandbox, answered
 
 VARIABLE: Final = "TIMESINK_AHEAD"
 _READY_S: Final = 120.0  # for an import of PyTorch on a slow disk
@@ -100,7 +100,9 @@ class ReadyProgram:
         nothing, variables = subprocess.DEVNULL, {**os.environ, **wakes}
         self._waits: subprocess.Popen[bytes] | BoxedRun
         if box is not None:
-            self._waits = box.sealed().start(program, variables, asked=Asked(records=[orders], keep=(theirs.fileno(),)))
+            self._waits = box.sealed().start(
+                program, variables, asked=Grants(records=[orders], keep=(theirs.fileno(),))
+            )
         else:
             self._waits = subprocess.Popen(
                 list(program), stdin=nothing, stdout=nothing, stderr=nothing, env=variables, cwd=folder,
@@ -122,7 +124,7 @@ class ReadyProgram:
         """One run, with these variables beside ours, that writes to `output`. `OSError` where it cannot be forked."""
         return self._fork({"variables": dict(variables)}, [output])
 
-    def start_boxed(self, variables: Mapping[str, str], output: int, asked: Asked) -> BoxedRun:
+    def start_boxed(self, variables: Mapping[str, str], output: int, asked: Grants) -> BoxedRun:
         """The same in a box of its own, with these variables and no other, as `Sandbox.start` has it."""
         assert self._box is not None
         run, spec, given = self._box.prepare(self._program, variables, asked)

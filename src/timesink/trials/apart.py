@@ -8,7 +8,7 @@ from typing import Final
 
 from timesink.capture.errors import failure
 from timesink.errors import UsageError
-from timesink.sandbox.runs import Asked, BoxedRun, NoSandbox, Sandbox, Shown
+from timesink.sandbox.runs import BoxedRun, Grants, NoSandbox, Sandbox, Shown
 from timesink.trials.ahead import ReadyProgram, can_stand_ready
 from timesink.trials.records import TrialResult
 
@@ -54,7 +54,7 @@ class ProgramApart:
     def start(self, variables: Mapping[str, str], output: int) -> BoxedRun:
         """Begin a run with these variables beside ours; what the last one wrote goes. `CaptureError` if it cannot."""
         self._forget()
-        given, asked = {**os.environ, **variables}, Asked(self._shown(), [self._records])
+        given, asked = {**os.environ, **variables}, Grants(self._shown(), [self._records])
         try:
             if self._ready is not None and self._ready.is_ready():
                 self.last = self._ready.start_boxed(given, output, asked)

@@ -31,8 +31,8 @@ from timesink.trials.records import (
     TOLERATED,
     Confirmed,
     Foretold,
-    Order,
     TrialAnswer,
+    TrialOrder,
     TrialPlan,
     TrialResult,
     Tried,
@@ -204,7 +204,7 @@ class _Course:
         spare_s = self.left_s - self.for_proof_s
         wanted_s = self.forked_s + min((SWITCHES[name].cost_s for name in dear), default=0.0)
         budget_s = max(spare_s - wanted_s, _ROUND_S) if dear and cheap else spare_s
-        order = Order(tuple(cheap), tuple(dear), max(min(budget_s, spare_s), _CHEAP * self.left_s))
+        order = TrialOrder(tuple(cheap), tuple(dear), max(min(budget_s, spare_s), _CHEAP * self.left_s))
         write_whole(self.runs.order, json.dumps(asdict(order)))
 
     def _foretell(self, base: TrialResult) -> None:

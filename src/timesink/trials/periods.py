@@ -13,7 +13,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Final, NamedTuple
 
-from timesink.capture.agent.loops import RECURS, Loop, LoopCounter, enclosing_loops, loops_of
+from timesink.capture.agent.loops import RECURS, CodeLoop, LoopCounter, enclosing_loops, loops_of
 from timesink.trials.records import Period
 
 _OWN: Final = 0.05  # of a period passes between its last mark and the next one's first, or marks are periods
@@ -34,8 +34,8 @@ class Periods:
     def __init__(self) -> None:
         self.period = Period()
         self._times_s: list[float] = []
-        self._loops: list[Loop] = []
-        self._rounds: dict[Loop, list[Round]] = {}
+        self._loops: list[CodeLoop] = []
+        self._rounds: dict[CodeLoop, list[Round]] = {}
         self._counter: LoopCounter | None = None
         self._made = 0
         self._is_round = False
@@ -64,12 +64,12 @@ class Periods:
         self._begin(self._loops)
         self.note()
 
-    def _begin(self, loops: Sequence[Loop]) -> bool:
+    def _begin(self, loops: Sequence[CodeLoop]) -> bool:
         self._rounds = {loop: [] for loop in loops}
         self._counter = LoopCounter(loops, self._came_round)
         return self._counter.begin()
 
-    def _came_round(self, loop: Loop) -> None:
+    def _came_round(self, loop: CodeLoop) -> None:
         self._is_round = True
         self._rounds[loop].append(Round(perf_counter(), len(self._times_s)))
 

@@ -32,7 +32,7 @@ class TrialPlan:
     some more are recorded into that file, with `stacks` where asked. `worth` is the least share of the step that a
     change must win to be kept. `check` makes a number of the model's results (`MODULE:FUNCTION`). `period` is what an
     earlier run has found a step to be. With `order` the program then goes on until that file is there, whose names are
-    tried next (`Order`)."""
+    tried next (`TrialOrder`)."""
 
     file: str
     names: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ _SURE_PAIRS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrialOrder:
     """What a program that was timed and recorded is to try next, for how long."""
 
     names: tuple[str, ...]

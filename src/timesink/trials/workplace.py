@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from timesink.errors import ToolFailed, UsageError
-from timesink.sandbox.copies import TooMuch, copy_apart
+from timesink.sandbox.copies import TooLarge, copy_apart
 from timesink.sandbox.runs import Sandbox, Shown, clear_killed
 
 _SETTINGS: Final = {
@@ -177,7 +177,7 @@ def _ready(here: Path, folder: Path, branch: str, message: str, is_work_tree: bo
     workplace = Workplace(here, folder, branch, base, is_work_tree, held, box)
     try:
         copy_apart(here, folder) if box is None else None
-    except TooMuch as much:
+    except TooLarge as much:
         workplace.close() if is_work_tree else shutil.rmtree(folder)
         raise UsageError(
             f"a run may write into what git does not hold, so that is copied, and {much}",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.records import Record, field, replace
-from timesink.sandbox.runs import Asked, BoxedRun, NoSandbox, Sandbox
+from timesink.sandbox.runs import BoxedRun, Grants, NoSandbox, Sandbox
 from timesink.untrusted.masking import redacted, stored_command
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
@@ -131,7 +131,7 @@ def run(
             elif not shutil.which(command.argv[0], path=environment.get("PATH")):
                 raise FileNotFoundError
             else:
-                asked = Asked(records=[folder])
+                asked = Grants(records=[folder])
                 process = boxed = box.start(
                     command.argv, environment, output=out.fileno(), errors=err.fileno(), asked=asked
                 )

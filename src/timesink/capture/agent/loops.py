@@ -31,7 +31,7 @@ _NEVER: Final = ("<frozen", "<string>", str(Path(__file__).resolve().parents[2])
 _LIBRARIES: Final = (*_NEVER, "site-packages", "dist-packages", sysconfig.get_path("stdlib"))
 
 
-class Loop(NamedTuple):
+class CodeLoop(NamedTuple):
     """A loop of a function, by offsets of instructions: where its jumps lead, where its last jump is, and the first
     instruction at its head that is no mere prefix of the next."""
 
@@ -42,7 +42,7 @@ class Loop(NamedTuple):
 
 
 @cache
-def loops_of(code: CodeType) -> tuple[Loop, ...]:
+def loops_of(code: CodeType) -> tuple[CodeLoop, ...]:
     """The loops of a function, outer ones first."""
     spans: dict[int, int] = {}
     begin: dict[int, int] = {}
@@ -56,13 +56,13 @@ def loops_of(code: CodeType) -> tuple[Loop, ...]:
         if is_jump and isinstance(one.argval, int) and one.argval < one.offset and "NO_INTERRUPT" not in one.opname:
             spans[one.argval] = max(spans.get(one.argval, 0), one.offset)
     found = sorted(spans.items(), key=lambda span: (span[0], -span[1]))
-    return tuple(Loop(code, head, last, begin.get(head, head)) for head, last in found)
+    return tuple(CodeLoop(code, head, last, begin.get(head, head)) for head, last in found)
 
 
-def enclosing_loops(frame: FrameType | None) -> list[Loop]:
+def enclosing_loops(frame: FrameType | None) -> list[CodeLoop]:
     """The loops that a frame and its callers are in, the outermost first: those of the program's own files, or where
     these are in none, those of libraries; none while something is imported."""
-    found: dict[bool, list[Loop]] = {True: [], False: []}
+    found: dict[bool, list[CodeLoop]] = {True: [], False: []}
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_IMPORTING):
@@ -85,7 +85,7 @@ class LoopCounter:
 
     counting: ClassVar[LoopCounter | None] = None
 
-    def __init__(self, loops: Iterable[Loop], came_round: Callable[[Loop], None]) -> None:
+    def __init__(self, loops: Iterable[CodeLoop], came_round: Callable[[CodeLoop], None]) -> None:
         self._loops = {(loop.code, at): loop for loop in loops for at in range(loop.head, loop.begin + 1, 2)}
         self._codes = {loop.code for loop in loops}
         self._came_round = came_round
@@ -103,7 +103,7 @@ class LoopCounter:
             LoopCounter.counting = before
         return began
 
-    def keep(self, loop: Loop) -> None:
+    def keep(self, loop: CodeLoop) -> None:
         """From now on tell of this one alone."""
         self._loops = {place: kept for place, kept in self._loops.items() if kept == loop}
 
@@ -183,8 +183,8 @@ class LoopWatch(threading.Thread):
     def __init__(self, agent: Any) -> None:
         super().__init__(daemon=True, name="timesink-loops")
         self._agent = agent
-        self._counts = Counter[Loop]()
-        self._chosen: Loop | None = None
+        self._counts = Counter[CodeLoop]()
+        self._chosen: CodeLoop | None = None
         self._counter = LoopCounter((), self._came_round)
 
     @property
@@ -202,9 +202,9 @@ class LoopWatch(threading.Thread):
             else:
                 time.sleep(_LOOK_S)
 
-    def _sampled(self) -> list[Loop]:
+    def _sampled(self) -> list[CodeLoop]:
         """The loops that the main thread is in, nearly always."""
-        main, seen, order = threading.main_thread().ident, Counter[Loop](), list[Loop]()
+        main, seen, order = threading.main_thread().ident, Counter[CodeLoop](), list[CodeLoop]()
         for _ in range(_SAMPLES):
             time.sleep(_SAMPLE_S)
             frame = sys._current_frames().get(main or 0)
@@ -215,7 +215,7 @@ class LoopWatch(threading.Thread):
                 return []
         return [loop for loop in order if seen[loop] >= _IN_IT * _SAMPLES]
 
-    def _count(self, candidates: list[Loop]) -> None:
+    def _count(self, candidates: list[CodeLoop]) -> None:
         """Choose the outermost that comes round."""
         self._counts.clear()
         self._counter = LoopCounter(candidates, self._came_round)
@@ -231,7 +231,7 @@ class LoopWatch(threading.Thread):
                 return
         self._counter.end()
 
-    def _came_round(self, loop: Loop) -> None:
+    def _came_round(self, loop: CodeLoop) -> None:
         self._counts[loop] += 1
         if self._chosen is not None and self._is_over:
             self._counter.end()

@@ -55,7 +55,7 @@ class Seen:
         )
 
 
-class Evidence:
+class Sightings:
     """Counts what is seen, and tells which of it may stand for a step.
 
     A module is called with gradients, and a backward pass made, in a step that an optimizer ends. So they count by

@@ -22,7 +22,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
-from timesink.capture.agent.marks import Evidence, StepMark
+from timesink.capture.agent.marks import Sightings, StepMark
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
 from timesink.capture.agent.settings import program_settings
 from timesink.capture.schedule import AgentPlan, Mode
@@ -41,7 +41,7 @@ class Agent:
         self.source: StepMark | None = None
         self.finished = False
         self.prefetched = 0
-        self.evidence = Evidence()
+        self.evidence = Sightings()
         self.captured: StepMark | None = None
         self._warm_up = plan.steps.warm_up
         self._ended = 0

@@ -20,7 +20,7 @@ from timesink.knowledge.op_class import communicates
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.repeats.order import BACKWARD, HOST, IDLE, INSIDE, CallOrder
-from timesink.measures.repeats.search import LEAST, LONGEST, Run
+from timesink.measures.repeats.search import LEAST, LONGEST, UnitRun
 from timesink.measures.timeline.attribution import push_pop_ranges, range_nesting
 from timesink.model.arrays import Float64Array
 from timesink.model.names import matches
@@ -51,7 +51,7 @@ class Kind(StrEnum):
     UNTOLD = "untold"
 
 
-class Told(Record):
+class KindTold(Record):
     """A kind, and what showed it."""
 
     kind: Kind
@@ -99,7 +99,7 @@ class KindTeller:
         self._optimizer_ns = np.sort(ranges.filter(matches(ranges["name"], OPTIMIZER_STEP))["start_ns"].to_numpy())
         self._is_alone = not communicates(trace.get(DEVICE_OPS)["name"]).any()
 
-    def tell(self, run: Run, names: tuple[str, ...], share: Float64Array) -> Told:
+    def tell(self, run: UnitRun, names: tuple[str, ...], share: Float64Array) -> KindTold:
         """The kind of a unit of these names, by its longest run, and why."""
         reads = any(read in name for name in names for read in _READS)
         where = self._range_around(run).lower()
@@ -113,7 +113,7 @@ class KindTeller:
         if not usual:
             return self._of_launches(run, names, reads, where)
         if share[INSIDE] + share[BACKWARD] < share[HOST] / 4 and share[HOST] > 2 * share[IDLE]:
-            return Told(Kind.PYTHON, "hardly any of the CPU's time is in operators and calls")
+            return KindTold(Kind.PYTHON, "hardly any of the CPU's time is in operators and calls")
         return self._of_operators(units, run, reads, where)
 
     def _gathered(self) -> Counter[Shape]:
@@ -135,7 +135,7 @@ class KindTeller:
         name, shapes, given = self._columns
         return [(name[row] or "", shapes[row] or "", given[row] or "") for row in rows[rows >= 0].tolist()]
 
-    def _range_around(self, run: Run) -> str:
+    def _range_around(self, run: UnitRun) -> str:
         """The innermost range of the run's thread that holds all of its units."""
         ranges, order, at = push_pop_ranges(self._trace), self._order, int(run.starts[1])
         if not ranges.height:
@@ -148,32 +148,32 @@ class KindTeller:
             row = int(nesting.parent[row])
         return str(ranges["name"][row]) if row >= 0 else ""
 
-    def _by_names(self, run: Run, names: tuple[str, ...], where: str) -> Told | None:
+    def _by_names(self, run: UnitRun, names: tuple[str, ...], where: str) -> KindTold | None:
         """What the range around the run and the names in it tell alone."""
         if "dataloader" in where:
-            return Told(Kind.LOADER, where)
+            return KindTold(Kind.LOADER, where)
         if any("ddp.reducer" in name for name in names):
-            return Told(Kind.PER_PARAMETER, "views of DDP's buckets")
+            return KindTold(Kind.PER_PARAMETER, "views of DDP's buckets")
         if any(name.startswith("c10d::") for name in names):
-            return Told(Kind.EXCHANGES, "collectives are among the operators")
+            return KindTold(Kind.EXCHANGES, "collectives are among the operators")
         begun = np.searchsorted(self._optimizer_ns, self._order.start_ns[[run.starts[0], run.stop - 1]])
-        return Told(Kind.STEPS, "an optimizer's step begins in each") if begun[1] > begun[0] else None
+        return KindTold(Kind.STEPS, "an optimizer's step begins in each") if begun[1] > begun[0] else None
 
-    def _of_launches(self, run: Run, names: tuple[str, ...], reads: bool, where: str) -> Told:
+    def _of_launches(self, run: UnitRun, names: tuple[str, ...], reads: bool, where: str) -> KindTold:
         if "optimizer" in where:
-            return Told(Kind.PER_PARAMETER, "within a range of an optimizer")
+            return KindTold(Kind.PER_PARAMETER, "within a range of an optimizer")
         if reads:
-            return Told(Kind.READS, "the CPU waits in each")
+            return KindTold(Kind.READS, "the CPU waits in each")
         of_event = pl.Series(self._order.of_device_op)
         own = self._trace.get(DEVICE_OPS).select("grid_x", "bytes", event=of_event).with_row_index("row")
         own = own.filter(pl.col("event").is_between(int(run.starts[0]), run.stop - 1))
         kernels = kernel_facts(self._trace).frame.join(own, "row", "semi")  # copies have no family
         sizes = own.unique(["grid_x", "bytes"]).height
         if not kernels["family"].is_in(["gemm", "convolution", "attention"]).any() and sizes >= 3 * len(names):
-            return Told(Kind.PER_PARAMETER, f"{sizes} sizes of grids, and no product")
-        return Told(Kind.UNTOLD, "no operators were recorded")
+            return KindTold(Kind.PER_PARAMETER, f"{sizes} sizes of grids, and no product")
+        return KindTold(Kind.UNTOLD, "no operators were recorded")
 
-    def _of_operators(self, units: list[list[Call]], run: Run, reads: bool, where: str) -> Told:
+    def _of_operators(self, units: list[list[Call]], run: UnitRun, reads: bool, where: str) -> KindTold:
         names, count, known = [name for name, _, _ in units[0]], run.starts.size, self._weights
         places = list(zip(*units, strict=True))
         tensors = [[shapes_of(shapes) for _, shapes, _ in place] for place in places]
@@ -182,7 +182,7 @@ class KindTeller:
         of_weights = sum(shape in known for shape in flat) / len(flat) if flat and known else 0.0
         of_parameters = "optimizer" in where or (several >= 2 and of_weights > _OF_PARAMETERS)
         if of_parameters and not any(map(_is_weighted, names)):
-            return Told(Kind.PER_PARAMETER, f"{several} shapes, {of_weights:.0%} those of parameters")
+            return KindTold(Kind.PER_PARAMETER, f"{several} shapes, {of_weights:.0%} those of parameters")
         used = self._uses(names, tensors)
         times = float(np.median([uses / known[shape] for shape, uses in used.items()])) if used else 0.0
         times *= max(count / len(units), 1.0)
@@ -191,7 +191,7 @@ class KindTeller:
         state = [] if is_own and not along else _carried(units[min(1, len(units) - 1)], known, split)
         if is_own:
             other = f"{sum(known[shape] for shape in used):.0f} parameters, each used once"
-            return Told(Kind.SIDE_BY_SIDE if along and not state else Kind.LAYERS, f"{other}; {along}".strip("; "))
+            return KindTold(Kind.SIDE_BY_SIDE if along and not state else Kind.LAYERS, f"{other}; {along}".strip("; "))
         grows = any(_grows(place) for place in tensors)
         of_pipeline = not self._is_alone  # whose micro-batches cannot be one pass
         said = (
@@ -202,7 +202,7 @@ class KindTeller:
             (reads, Kind.READS, "a value is read in each"),
             (True, Kind.UNTOLD, "over what is not told"),
         )
-        return next(Told(kind, why) for is_told, kind, why in said if is_told)
+        return next(KindTold(kind, why) for is_told, kind, why in said if is_told)
 
     def _uses(self, names: list[str], tensors: list[list[tuple[Shape, ...]]]) -> Counter[Shape]:
         """How often the units that were read use weights of each shape."""
@@ -213,7 +213,7 @@ class KindTeller:
                 used.update(shape for shape in shapes if shape in self._weights and len(shape) > 1)
         return used
 
-    def _given(self, places: list[tuple[Call, ...]], run: Run, count: int) -> tuple[set[Shape], str]:
+    def _given(self, places: list[tuple[Call, ...]], run: UnitRun, count: int) -> tuple[set[Shape], str]:
         """Shapes of what a split before gave each unit, and what says that units go along something."""
         rises = [
             place[0][1] for place in places if place[0][0].startswith(_CUTS) and _rises(given for _, _, given in place)

@@ -15,7 +15,7 @@ from timesink.measures.habits.repeated_calls import remaining_share
 from timesink.measures.kernels.one_stream import fills
 from timesink.measures.repeats.kinds import Kind
 from timesink.measures.repeats.order import CallOrder, call_order
-from timesink.measures.repeats.search import Run
+from timesink.measures.repeats.search import UnitRun
 from timesink.measures.repeats.units import FAR, RepeatedUnit, every_run, repeated_units
 from timesink.measures.timeline.autograd import forward_operators
 from timesink.model.arrays import Float64Array, Int64Array, found_at
@@ -75,7 +75,7 @@ def _one_pass(trace: Trace, unit: RepeatedUnit, work: ExtraWork, of_op: Int64Arr
     return OnePass(unit, work, np.flatnonzero(own & (of_op == 0)), (one_each, one_each, packed))
 
 
-def _unit_numbers(trace: Trace, order: CallOrder, runs: list[Run]) -> Int64Array:
+def _unit_numbers(trace: Trace, order: CallOrder, runs: list[UnitRun]) -> Int64Array:
     """By event the number of its unit in its row, from 0; -1 outside. Autograd's events belong to the unit that caused
     them."""
     number = np.full(order.start_ns.size, -1)

@@ -24,7 +24,7 @@ _LEVELS: Final = 5  # loops in loops
 _PROBES: Final = 8  # of a lag, which throw most lags out
 
 
-class Run(Record, eq=False):
+class UnitRun(Record, eq=False):
     """Units in a row: the event that each begins with, ascending, and the event after the last."""
 
     starts: Int64Array
@@ -36,16 +36,16 @@ class Run(Record, eq=False):
         return slice(int(self.starts[1]), int(self.starts[2]))
 
 
-def repeated_runs(code: Int64Array, rows: Int64Array) -> list[Run]:
+def repeated_runs(code: Int64Array, rows: Int64Array) -> list[UnitRun]:
     """All runs in an order of symbols, inner loops first. `rows` are their events; no run crosses a negative one."""
     first, last = np.arange(code.size), np.arange(code.size) + 1
-    found, part = list[Run](), np.cumsum(rows < 0, dtype=np.int64)
+    found, part = list[UnitRun](), np.cumsum(rows < 0, dtype=np.int64)
     for _ in range(_LEVELS):
         symbols, kept, after = dict[tuple[int, ...], int](), np.ones(code.size, np.bool_), code.copy()
         for lag, low, high in tandem(code, part):
             kept[low + 1 : high] = False
             starts = _unit_starts(code[low:high], lag) + low
-            found.append(Run(rows[first[starts]], int(rows[last[high - 1] - 1]) + 1))
+            found.append(UnitRun(rows[first[starts]], int(rows[last[high - 1] - 1]) + 1))
             symbol = tuple(sorted(code[low : low + lag].tolist()))
             after[low], last[low] = symbols.setdefault(symbol, int(code.max()) + 1 + len(symbols)), last[high - 1]
         if not symbols:

@@ -11,7 +11,7 @@ import polars as pl
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.repeats.kinds import Kind, KindTeller
 from timesink.measures.repeats.order import BACKWARD, GPU, HOST, IDLE, INSIDE, CallOrder, call_order
-from timesink.measures.repeats.search import ALIKE, Run, repeated_runs
+from timesink.measures.repeats.search import ALIKE, UnitRun, repeated_runs
 from timesink.measures.steps import steps
 from timesink.model.arrays import Float64Array, Int64Array, median
 from timesink.model.trace import Trace, remembered
@@ -38,12 +38,12 @@ class RepeatedUnit(Record, eq=False):
     times: float
     rows: float
     share: Float64Array
-    runs: tuple[Run, ...]
+    runs: tuple[UnitRun, ...]
     kind: Kind
     because: str
 
     @property
-    def longest(self) -> Run:
+    def longest(self) -> UnitRun:
         """The run with most units."""
         return max(self.runs, key=lambda run: run.starts.size)
 
@@ -80,7 +80,7 @@ def launched_again(trace: Trace, idle_ratio: float) -> RepeatedUnit | None:
     return next((unit for unit in units if unit.share[IDLE] > idle_ratio / 2), None)
 
 
-def every_run(trace: Trace, unit: RepeatedUnit) -> list[Run]:
+def every_run(trace: Trace, unit: RepeatedUnit) -> list[UnitRun]:
     """The rows of a unit in all steady steps, not only in those that were searched first."""
     order = call_order(trace)
     windows, _ = _windows(trace, order)
@@ -89,9 +89,9 @@ def every_run(trace: Trace, unit: RepeatedUnit) -> list[Run]:
     return _alike_runs(order, windows)[_names_of(order, unit.longest)]
 
 
-def _alike_runs(order: CallOrder, windows: list[tuple[int, int]]) -> dict[tuple[int, ...], list[Run]]:
+def _alike_runs(order: CallOrder, windows: list[tuple[int, int]]) -> dict[tuple[int, ...], list[UnitRun]]:
     """The rows in some steps, by the names that their units hold."""
-    parts, alike = list(_parts(order, windows)), defaultdict[tuple[int, ...], list[Run]](list)
+    parts, alike = list(_parts(order, windows)), defaultdict[tuple[int, ...], list[UnitRun]](list)
     if not parts:
         return alike
     between = [np.array([-1 - number]) for number in range(len(parts))]  # no row goes on over these
@@ -102,11 +102,13 @@ def _alike_runs(order: CallOrder, windows: list[tuple[int, int]]) -> dict[tuple[
     return alike
 
 
-def _names_of(order: CallOrder, run: Run) -> tuple[int, ...]:
+def _names_of(order: CallOrder, run: UnitRun) -> tuple[int, ...]:
     return tuple(np.unique(order.name[run.unit]).tolist())
 
 
-def _unit(order: CallOrder, teller: KindTeller, share: Float64Array, runs: list[Run], searched: int) -> RepeatedUnit:
+def _unit(
+    order: CallOrder, teller: KindTeller, share: Float64Array, runs: list[UnitRun], searched: int
+) -> RepeatedUnit:
     longest = max(runs, key=lambda run: run.starts.size)
     names = tuple(order.names[name] for name in order.name[longest.unit].tolist())
     dearest = int(np.lexsort((order.cost_ns[INSIDE, longest.unit], order.cost_ns[GPU, longest.unit]))[-1])
@@ -158,14 +160,14 @@ def _parts(order: CallOrder, windows: list[tuple[int, int]]) -> Iterator[Int64Ar
                 yield rows[~order.is_autograd[rows]]
 
 
-def _share(order: CallOrder, total: Float64Array, runs: list[Run]) -> Float64Array:
+def _share(order: CallOrder, total: Float64Array, runs: list[UnitRun]) -> Float64Array:
     """What runs cost together, in ns."""
     cost = np.sum([total[:, run.stop] - total[:, run.starts[0]] for run in runs], axis=0)
     cost[HOST] -= sum(_beyond_ns(order, run) for run in runs)
     return np.asarray(cost, np.float64)
 
 
-def _beyond_ns(order: CallOrder, run: Run) -> float:
+def _beyond_ns(order: CallOrder, run: UnitRun) -> float:
     """Host time that is not the loop's: behind the last event, and between calls in units that have far more of it than
     the others; less what autograd did for it elsewhere, where the loop itself does not wait for that."""
     own, starts = slice(int(run.starts[0]), run.stop), run.starts - run.starts[0]

@@ -72,6 +72,8 @@ def _broken_up(calls: pl.DataFrame, kinds: Int8Array, units: pl.DataFrame) -> Gr
     if 2 * np.count_nonzero(polls & of_launch) <= np.count_nonzero(of_launch):
         polls = np.zeros_like(polls)
     breaks = (np.isin(kinds, _WAITS) | polls) & of_launch
+    if not breaks.any():
+        return None  # threads of a launch each are not broken up by anything
     stretch = np.cumsum(breaks | (np.diff(thread, prepend=thread[:1]) != 0))
     _, count = np.unique(stretch[launch], return_counts=True)
     alone = int(count[count == 1].sum())

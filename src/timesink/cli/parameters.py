@@ -239,6 +239,15 @@ class ShownOption(_Listing, click.Option):
         self.is_rare = rare
 
 
+def _has_ranks(path: Path) -> bool:
+    """Whether files of single ranks are there, which this name stands for: run.rank0.jsonl for run.jsonl."""
+    try:
+        names = [beside.name for beside in path.parent.iterdir()]
+    except OSError:
+        return False
+    return any(name.startswith(f"{path.stem}.rank") and name.endswith(path.suffix) for name in names)
+
+
 class ShownArgument(_Listing, click.Argument):
     """A word told by its place. A file that is not there is said before anything that reads files is imported."""
 
@@ -246,6 +255,6 @@ class ShownArgument(_Listing, click.Argument):
         """As of any parameter. `UnreadableTrace` for a path that leads nowhere."""
         found = super().process_value(ctx, value)
         for path in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
-            if isinstance(path, Path) and not os.path.exists(path):  # noqa: PTH110  # a name too long is none
+            if isinstance(path, Path) and not os.path.exists(path) and not _has_ranks(path):  # noqa: PTH110
                 raise UnreadableTrace(path, "No such file or directory", remedy="check the path")
         return found

@@ -1,7 +1,6 @@
 """The line of the program that all of some GPU work has in common, as the body of a loop has."""
 
 from collections.abc import Iterable
-from itertools import chain
 
 import numpy as np
 
@@ -29,5 +28,5 @@ def _shared(stacks: list[Stack]) -> Iterable[Line]:
             yield level[0]
             continue
         if len({(line.function, line.file) for line in level}) == 1:
-            yield min(chain(level), key=lambda line: line.line or 0)
+            yield min(level, key=lambda line: line.line or 0)
         return

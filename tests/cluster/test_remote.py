@@ -175,7 +175,7 @@ def test_an_object_store_gives_the_page_of_the_same_local_folder_on_every_engine
     if engine == "dask":
         pytest.importorskip("distributed", reason="Dask is an extra")
     place = "s3://runs/job/rank*.json.gz" if engine == "threads" else "s3://runs/job"
-    found = ranks(tmp_path / "cache", place, "--engine", engine, "--workers", "2", **store)
+    found = ranks(tmp_path / "cache", place, "--engine", engine, **store)
     assert found.code == 0, found.err
     assert tables(found.out) == tables(local(traces, tmp_path / "other"))
     assert found.leaks() == []

@@ -29,7 +29,6 @@ NEEDS_MORE = {
     "timesink ranks --pipeline capture/": "a capture of a program of stages; tests/guides has one",
     "timesink mcp": "an agent that speaks the protocol; tests/mcp runs it",
     "timesink compare a.json.gz b.json.gz --calibration": "a calibration made on the GPU of the captures",
-    "timesink verify --adversarial problem.py --before old.py --after new.py": "a problem and two answers to it",
     "timesink gate --suite train --capture": "a capture of each run",
     'timesink gate baseline update --suite train --reason "one graph"': "a capture of each run",
 }

@@ -97,7 +97,7 @@ GROUPS = {
 SERVERS = {"report --serve", "mcp"}
 COMMANDS = {name: ENTRIES[name][1] for names in GROUPS.values() for name in names}
 SHOWN = {heading: names for heading, names in GROUPS.items() if heading != "More"}
-_SWITCHES = {"--verbose", "-v", "--no-cache", "--no-color", "--linked-only", "--tree"}
+_SWITCHES = {"--verbose", "-v", "--no-cache", "--no-color", "--tree"}
 
 PURPOSE = "Find the time a GPU program loses, prove it from the profile, price one change."
 BEGIN = (

@@ -74,11 +74,10 @@ def read_traces(  # what of files is read: the options of every command that rea
     *,
     ranks: Sequence[int] | None = None,
     cache: bool = True,
-    linked_only: bool = False,
     window: str | None = None,
     graphs_from: Sequence[Path] = (),
 ) -> Trace:
-    """The files as one trace, cut down to the window, the ranks and the GPU work asked for, with what the files of
+    """The files as one trace, cut down to the window and the ranks asked for, with what the files of
     `graphs_from` say of the kernels that its graphs replay.
 
     Of a damaged file what could be read is returned, and the command's answer is marked as partial.
@@ -93,7 +92,7 @@ def read_traces(  # what of files is read: the options of every command that rea
         from timesink.readers import read
 
         trace = read(
-            paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span,
+            paths, ranks=ranks, cache=cache, window=span,
             watch=lambda done, of: show(f"{done} of {of} files read"),
         )  # fmt: skip
         if graphs_from:
@@ -180,15 +179,6 @@ class Stepping(Record, kw_only=True):
 class Reading(Stepping, kw_only=True):
     """What of the traces is read, and how their steps are told apart."""
 
-    linked_only: Annotated[
-        bool,
-        Option(
-            "--linked-only",
-            "",
-            "Leave out GPU work whose launch is not in the trace (TraceLens' convention).",
-            rare=True,
-        ),
-    ] = False
     ranks: Annotated[list[int] | None, Option("--rank", "N", "Look at this rank only; may be repeated.")] = None
     window: Annotated[str | None, WINDOW] = None
     graphs_from: Annotated[
@@ -213,7 +203,6 @@ class Reading(Stepping, kw_only=True):
             paths,
             ranks=self.ranks,
             cache=not self.no_cache,
-            linked_only=self.linked_only,
             window=self.window,
             graphs_from=self.graphs_from or (),
         )

@@ -97,6 +97,11 @@ class Sink(Record):
         lines = [fill(f"partial answer: {scrub_sentence(error.message)}", self.width) for error in _running.partial]
         return "\n".join([*lines, "", text])
 
+    def say(self, sentence: str) -> None:
+        """Write an answer of one sentence as text: wrapped, and marked like a page."""
+        text = f"{fill(sentence, self.width)}\n"
+        self.write(self._marked(text) if _running.partial else text)
+
     def write(self, text: str) -> None:
         """Write finished text: a file is replaced at once or not at all."""
         if self.path is None:

@@ -60,7 +60,7 @@ def ranks(
     if not (run.job.members.height and (run.job.members["end_ns"] > run.job.members["start_ns"]).any()):
         raise UsageError("there is no timeline of a rank", remedy="timesink kernels shows a report of Nsight Compute")
     if len(run.job.ranks) == 1 and target.form is Format.TEXT:
-        target.write("1 rank: nothing to compare it with; `timesink diagnose` looks at one\n")
+        target.say("1 rank: nothing to compare it with; `timesink diagnose` looks at one")
         return 0
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page

@@ -194,7 +194,7 @@ class Trace(Presentable, Record, eq=False, weakref=True):
             return self
         ops = self[DEVICE_OPS]
         linked = ops.filter(pl.Series(launching_calls(ops, self.get(API_CALLS)) >= 0))
-        message = "GPU operations whose launch is not in the trace are left out (--linked-only)"
+        message = "GPU operations whose launch is not in the trace are left out (linked_only)"
         note = ImportNote(NoteKind.SKIPPED, message, ops.height - linked.height, DEVICE_OPS.name)
         return replace(self, tables={**self.tables, DEVICE_OPS: linked}).with_notes(note)
 

@@ -15,7 +15,7 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline import device_timeline, replay
-from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricers, step_windows
+from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
@@ -42,11 +42,12 @@ def test_the_gain_of_feeding_the_loop_is_predicted_from_the_calibrated_trace(sha
     # measured without a profiler: 10.60 ms before, 8.70 ms with the batch kept on the GPU
     trace = read(shared_data / "own/kineto/gpt_before.json.gz")
     pricer = calibrated_pricers(trace.with_unprofiled_step(10.60 * NS_PER_MS))[0]
-    windows, calls = step_windows(trace)[0], trace[API_CALLS]
-    main = trace[RANGES]["thread"][0]
+    calls, ranges = trace[API_CALLS], trace[RANGES]
+    main = ranges["thread"][0]
+    began = ranges.filter(ranges["name"].cast(str).str.starts_with("ProfilerStep"))["start_ns"].to_numpy()
     first = calls.filter(calls["thread"] == main)["start_ns"].to_numpy()
-    until = first[np.searchsorted(first, windows.start_ns)]  # the batch is made between step start and first CUDA call
-    data = Target("windows", windows={(int(calls["process"][0]), int(main)): Intervals(windows.start_ns, until)})
+    until = first[np.searchsorted(first, began)]  # the batch is made between step start and first CUDA call
+    data = Target("windows", windows={(int(calls["process"][0]), int(main)): Intervals(began, until)})
     price = pricer.price(Together((FeedLoader(data), PinCopies())))
     assert price.refused is None
     assert price.gain_ns == pytest.approx(1.90 * NS_PER_MS, rel=0.15)

@@ -42,16 +42,6 @@ class LedgerEntry(Record, kw_only=True):
 
 
 def verify(
-    adversarial: Annotated[
-        Path | None,
-        Option(
-            "--adversarial",
-            "FILE",
-            "Believe nothing of both programs, Python files with solve(): FILE draws inputs, checks answers, and "
-            "they are timed from outside.",
-            rare=True,
-        ),
-    ] = None,
     warm_up_pairs: Annotated[
         int,
         Option(
@@ -86,17 +76,8 @@ def verify(
     from timesink.verify.gate import result_of
 
     with session.launcher(commands, source) as launcher:
-        launch = launcher.launch
-        if adversarial is not None:
-            from timesink.verify.adversary import CALLS, Judge, Problem
-
-            calls, problem = times.most_steps or CALLS, Problem.read(adversarial)
-            judge = Judge(problem, commands, launcher.folder, launcher.watch, launcher.timeout_s, calls)
-            launch = judge.launch
-        verification = verify(plan, launch, session.tell)
+        verification = verify(plan, launcher.launch, session.tell)
         result = result_of(verification, "", launcher)
-        if adversarial is not None and verification.verdict.outcome is not Outcome.INVALID:
-            result = replace(result, notes=(*result.notes, *judge.compare_work()))
     entry.close(verification)
     return writing.write(result, target, open_metrics=openmetrics)
 

@@ -1,6 +1,5 @@
 """Cheats are caught, and honest changes are not refused."""
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -10,13 +9,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from tests.verify.cheats import HONEST, NO_FASTER, WRONG
+from benchmarks.adversary import RIGHT, Judge, Problem, difference, judged
+from tests.benchmarks.cheats import HONEST, NO_FASTER, WRONG
 
-from timesink.cli.app import run as timesink
 from timesink.errors import ToolFailed, UsageError
-from timesink.verify.adversary import RIGHT, Judge, Problem, difference
 from timesink.verify.environment import Command
 from timesink.verify.gpu_watch import GpuWatch
+from timesink.verify.outcomes import Outcome
 
 PROBLEM = """
 import numpy as np
@@ -101,14 +100,12 @@ def test_an_unchanged_program_that_is_wrong_judges_nothing(tmp_path: Path) -> No
         Problem.read(tmp_path / "empty.py")
 
 
-def test_the_command_refuses_a_cheat_as_another_result(tmp_path: Path) -> None:
+def test_a_verdict_refuses_a_cheat_as_another_result(tmp_path: Path) -> None:
     judge(tmp_path, WRONG["by shape"])
-    old, new, problem, answer = (str(tmp_path / name) for name in ("old.py", "new.py", "problem.py", "answer.json"))
-    files = ("--adversarial", problem, "--before", old, "--after", new, "--steps", "3")
-    assert timesink(("verify", *files, "--quiet", "-f", "json", "-o", answer)) == 4
-    told = json.loads(Path(answer).read_text())
-    assert told["outcome"] == "invalid"
-    assert "call 2: 2048 of 2048 values are wrong" in json.dumps(told)
+    old, new, problem = (tmp_path / name for name in ("old.py", "new.py", "problem.py"))
+    result = judged(problem, old, new, calls=3)
+    assert (result.outcome, result.exit_code()) == (Outcome.INVALID, 4)
+    assert "call 2: 2048 of 2048 values are wrong" in f"{result}"
 
 
 SOFTMAX = {

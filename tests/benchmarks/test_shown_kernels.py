@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.adversary import compare_work
 
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.verify.adversary import compare_work
 
 SGEMM, ADD = "ampere_sgemm_128x64_nn", "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>"
 TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel"

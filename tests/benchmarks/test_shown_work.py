@@ -1,13 +1,11 @@
 """What PyTorch shows of both sides of a judged comparison: cheats with right answers stand out, honest ones do not."""
 
-import json
 from pathlib import Path
 
 import pytest
-from tests.verify.test_adversary import EXPECTED, judge
-
-from timesink.cli.app import run as timesink
-from timesink.verify.adversary import Judge
+from benchmarks.adversary import Judge
+from benchmarks.adversary import judged as verdict
+from tests.benchmarks.test_adversary import EXPECTED, judge
 
 pytest.importorskip("torch")
 
@@ -78,9 +76,7 @@ def test_a_side_that_cannot_be_recorded_is_named(broken: str, tmp_path: Path) ->
     assert judged(tmp_path, broken).compare_work() == ["no call of the program after the change could be recorded"]
 
 
-def test_the_answer_of_the_command_has_it(tmp_path: Path) -> None:
+def test_the_verdict_has_it(tmp_path: Path) -> None:
     judged(tmp_path, CHEATS["bfloat16"])
-    old, new, problem, answer = (str(tmp_path / name) for name in ("old.py", "new.py", "problem.py", "answer.json"))
-    files = ("--adversarial", problem, "--before", old, "--after", new, "--steps", "3", "--pairs", "3")
-    timesink(("verify", *files, "--quiet", "-f", "json", "-o", answer))
-    assert "it computes in BFloat16" in json.dumps(json.loads(Path(answer).read_text())["notes"])
+    old, new, problem = (tmp_path / name for name in ("old.py", "new.py", "problem.py"))
+    assert "it computes in BFloat16" in f"{verdict(problem, old, new, looks=(3,), calls=3).notes}"

@@ -10,10 +10,13 @@ events of the tested process can thus be what they like. What differs ends the c
 
 Where both sides use PyTorch, a recording of a call shows what each computes with. The tested process makes it of
 itself, so it proves nothing and ends no comparison: it says where to look.
+
+    python -m benchmarks.adversary problem.py old.py new.py
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import hashlib
 import math
@@ -36,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from benchmarks import contestant
 from timesink.errors import TimesinkError, ToolFailed, UsageError
 from timesink.knowledge.kernels import decode
 from timesink.knowledge.operators import ALLOCATES, HANDS_ON, LOW_TYPE
@@ -44,12 +48,15 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.records import Record, State, field, replace
+from timesink.render import Format, Style, written
 from timesink.untrusted import shortened
-from timesink.verify import LONGEST_RUN_S, contestant
+from timesink.verify import LONGEST_RUN_S
 from timesink.verify.environment import Command, last_line, probe_host
+from timesink.verify.experiment import ExperimentPlan, verify
+from timesink.verify.gate import launching, result_of
 from timesink.verify.gpu_watch import GpuWatch
-from timesink.verify.outcomes import RunRow
-from timesink.verify.runs import SIDES, RunSteps, Side, summarise
+from timesink.verify.outcomes import GateResult, Outcome, RunRow
+from timesink.verify.runs import SIDES, RunSteps, Side, WholeRuns, summarise
 
 Arrays = Sequence[npt.NDArray[Any]]
 
@@ -336,3 +343,37 @@ def compare_work(before: Trace, after: Trace, largest: int) -> list[str]:
     named = [f"{shortened(name, _LONGEST)} ({count})" for name, count in come.most_common(2)]
     told = f"{(old.parts & new.parts).total()} the same, {gone.total()} only before, {come.total()} only after"
     return [*remarks, f"{new.kind}s of a call: {told}{': ' if named else ''}{', '.join(named)}"]
+
+
+def judged(
+    problem: Path,
+    before: Path,
+    after: Path,
+    looks: Sequence[int] = (6, 12, 18),
+    calls: int = CALLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> GateResult:
+    """Both sides' verdict after these numbers of pairs of runs, and what to look at."""
+    commands: dict[Side, Command] = {"before": Command((str(before),)), "after": Command((str(after),))}
+    with launching(commands, WholeRuns(None)) as launcher:
+        judge = Judge(Problem.read(problem), commands, launcher.folder, launcher.watch, launcher.timeout_s, calls)
+        verification = verify(ExperimentPlan(looks=tuple(looks)), judge.launch, tell)
+        result = result_of(verification, "", launcher)
+        if verification.verdict.outcome is Outcome.INVALID:
+            return result
+        return replace(result, notes=(*result.notes, *judge.compare_work()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("problem", "before", "after"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--calls", type=int, default=CALLS, help="calls in a run")
+    given = parser.parse_args(arguments)
+    result = judged(given.problem, given.before, given.after, calls=given.calls, tell=print)
+    print(written(result, Format.TEXT, Style(width=120)))
+    return result.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

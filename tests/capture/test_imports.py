@@ -175,7 +175,7 @@ def test_steps_are_seen_behind_libraries_that_ask_where_torch_is(tmp_path: Path)
         "import accelerate, transformers, torch\n"
         "model = torch.nn.Linear(4, 4)\n"
         "held = accelerate.Accelerator(cpu=True).prepare(torch.optim.AdamW(model.parameters()))\n"
-        "for _ in range(60):\n"
+        "for _ in range(3000):\n"
         "    model(torch.ones(2, 4)).sum().backward()\n"
         "    held.step()\n"
         "    held.zero_grad()\n"

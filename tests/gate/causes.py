@@ -8,6 +8,7 @@ from tests.gate.answers import SHARE, TIME, Answers, ms
 
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
 from timesink.measures.steps import steps
@@ -95,13 +96,15 @@ def one_cause(of: Answers) -> Iterator[str]:
 
 def waits_cost_what_they_win(of: Answers) -> Iterator[str]:
     """No wait is charged with more of the step than a step without it may save: what the host does after a wait takes
-    it as long without one. Of a step that is told, the estimate is known to be off."""
+    it as long without one. Waits that win the good part of it are the root of all of it (`is_effective`). Of a step
+    that is told, the estimate is known to be off."""
     for card, finding in of.diagnosis.findings:
         found, gain = _SHOWN.search(finding.message), finding.recoverable
         if finding.bottleneck is not Bottleneck.HOST_SYNC or of.trace.unprofiled_step_ns or not found or not gain:
             continue
-        if finding.of_ms and gain.most / finding.of_ms < float(found[3]) / 100 - _REPLAYED:
-            yield f"{card.name} is charged with {found[3]} %, and saves at most {gain.most / finding.of_ms:.1%}"
+        charged, won = float(found[3]) / 100, gain.most / (finding.of_ms or 1.0)
+        if finding.of_ms and won < charged - _REPLAYED and not is_effective(won, charged):
+            yield f"{card.name} is charged with {found[3]} %, and saves at most {won:.1%}"
 
 
 def kernels_of_a_late_host_are_a_bound(of: Answers) -> Iterator[str]:

@@ -89,7 +89,8 @@ def not_understood(commands: Iterable[str]) -> Iterator[str]:
         root = group()
         try:
             at_root = root.make_context("timesink", [], resilient_parsing=True)
-            name, chosen, rest = root.resolve_command(at_root, shlex.split(command)[1:])
+            words = [__file__ if word == "TRACE" else word for word in shlex.split(command)[1:]]
+            name, chosen, rest = root.resolve_command(at_root, words)
             assert chosen is not None
             chosen.make_context(name, [*rest])
         except Exception as refused:  # noqa: BLE001 - whatever it is, a reader gets it

@@ -298,14 +298,14 @@ def _math(symbol: Symbol, family: KernelFamily) -> str | None:
     (`implicit_convolve_sgemm<__half>`). A float or double may be what a product is summed in: such an argument counts
     where it is the function's own.
     """
-    path = symbol.path
+    path, types = symbol.path, ", ".join(symbol.types)
     if nvjet := _NVJET.search(path):
         return _NVJET_LETTER.get(nvjet[1])
     if tensile := _TENSILE.search(path):
-        return "tf32" if tensile[2] else _TENSILE_LETTER.get(tensile[1])
+        named = "tf32" if tensile[2] else _TENSILE_LETTER.get(tensile[1])
+        return named if named != "fp32" else _first(_NARROW_TYPES, types) or named
     if llm := _TRTLLM.search(path):
         path = llm[1]
-    types = ", ".join(symbol.types)
     if family in PRODUCTS and (named := _first(_PRODUCT_TYPES, path)):
         return named if named != "fp32" else _first(_NARROW_TYPES, types) or named
     sized = family in (*PRODUCTS, KernelFamily.LAYOUT)  # or a library means bytes by it

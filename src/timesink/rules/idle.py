@@ -339,7 +339,8 @@ def _interval_ns(blamed: BlamedTime, queue: DeviceLaunches) -> float:
 def _repeated(trace: Trace, blamed: BlamedTime) -> str | None:
     """What runs again and again before which most of that time passes."""
     unit = launched_again(trace, blamed.per_step_ns / period_ns(trace, blamed.device))
-    return None if unit is None else f"{unit.said}, {unit.per_step:.0f} times in each step"
+    each = " in each step" if period_name(trace) == "step" else ""
+    return None if unit is None else f"{unit.said}, {unit.per_step:.0f} times{each}"
 
 
 def _queue_fact(queue: DeviceLaunches) -> Evidence:

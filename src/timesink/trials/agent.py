@@ -69,6 +69,7 @@ class Trial(SwitchedProgram):
             self._periods.end()
             self._periods, self._observes = Periods(), False
             self.source, self._script = source, self.script()
+            self.result.mark = source.name.lower()
             atexit.register(self._write)
         if source is self.source and self._script is not None:
             if source <= StepMark.FORWARD and self.has_optimizer and not self.program.optimizers:
@@ -182,7 +183,6 @@ class Trial(SwitchedProgram):
         root, optimizer = self.program.root, self.program.step_optimizer
         self.result.root = "" if root is None else type(root).__name__
         self.result.optimizer = "" if optimizer is None else type(optimizer).__name__
-        self.result.mark = "" if self.source is None else self.source.name.lower()
         self.result.places = dict(self.program.places)
         self.result.files = own_files()
         self._say("trying")

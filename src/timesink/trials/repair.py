@@ -62,7 +62,12 @@ class Repairs:
     def run(self, until_s: float) -> str:
         """Make one edit after another until none is left that may win 2 %, or until that time; why it ended."""
         self.runs.until_s = until_s
-        foretold = self._measure([])
+        try:
+            foretold = self._measure([])
+        except CaptureError:
+            if not self.standing or not _is_over(until_s):
+                raise
+            return "the time was up before an edit was tried: give more with --budget"
         while time.monotonic() < until_s:
             found = next(self._candidates(foretold), None)
             if found is None:
@@ -76,7 +81,7 @@ class Repairs:
                 try:
                     foretold = self._measure(last)
                 except CaptureError:
-                    if time.monotonic() + 1 < until_s:
+                    if not _is_over(until_s):
                         raise
                     self.standing = [*last, *last]  # what was kept stands
         return "the time was up"
@@ -91,7 +96,10 @@ class Repairs:
     def _measure(self, again: list[TrialResult]) -> Mapping[str, Foretold]:
         """Two runs of the program as it stands, the first of them recorded and one perhaps made; what is foretold."""
         self.runs.capture.unlink(missing_ok=True)
-        self.standing = [self.runs.fixed(capture=self.runs.capture), *(again or [self.runs.fixed()])]
+        first = self.runs.fixed(capture=self.runs.capture)
+        self.standing = [first, *(again or [first])]  # a second run may not end in time
+        if not again:
+            self.standing[1] = self.runs.fixed()
         here, folder = self.workplace.here, self.workplace.folder
         for file in map(Path, self.standing[0].files if self.workplace.box is None else ()):
             if file.is_relative_to(here) and not file.is_relative_to(folder) and not _links(file):
@@ -136,7 +144,7 @@ class Repairs:
         try:
             repair, verification = self.prove(repair, shown, EDITS[proposal.fix].drift)
         except CaptureError as error:
-            why = "the time was up" if time.monotonic() > until_s else f"the program with it fails: {error}"
+            why = "the time was up" if _is_over(until_s) else f"the program with it fails: {error}"
             repair, verification = replace(repair, why=why[:300]), None
         finally:
             shown.write("before")
@@ -204,6 +212,11 @@ class Shown:
     def launch(self, side: Side, number: int) -> RunRow:
         """The same as `verify` asks for it."""
         return summarise(RunSteps(tuple(ms / 1e3 for ms in self.run(side).steps_ms)), side, number)
+
+
+def _is_over(until_s: float) -> bool:
+    """Whether so little time is left that no run was begun, or one was ended for it."""
+    return time.monotonic() + 1 >= until_s
 
 
 def _links(file: Path) -> bool:

@@ -147,7 +147,8 @@ class ProgramRuns:
     def _stepless(self, why: str) -> CaptureError:
         """Why there is nothing to time: what was seen, and what to type."""
         seen = read_seen(self._folder)
-        what = f"no step was seen: {why}" + (f"; {seen}" if seen else "; it did not import PyTorch")
+        nothing = "it had not imported PyTorch by then" if why == LATE else "it did not import PyTorch"
+        what = f"no step was seen: {why}; {seen or nothing}"
         return failure(what, "call timesink.step() at the end of each step of the program, or give more with --budget")
 
     def first(self, plan: TrialPlan, waits: Waits, patience_s: float) -> tuple[TrialResult, str]:
@@ -159,8 +160,7 @@ class ProgramRuns:
 
         plan = replace(plan, capture=str(self.capture), order=str(self.order))
         result, broke = self.once(plan, patience_s, recorded)
-        if not result.steps_ms:
-            raise failure(f"no step could be timed: {broke or 'the program made too few'}", "run it alone")
+        self._check_timed(result, broke)
         self.base.append(replace(result, tried=[], kept=(), rungs=[], joint=None, base_ms=[]))
         return result, broke
 
@@ -172,10 +172,15 @@ class ProgramRuns:
             plan = replace(plan, budget_s=_EDITED_S, steps=EVERY, moved_at=EVERY, timed_s=_TIMED_S, stacks=True)
         result, broke = self.once(plan)
         if not names:
-            if not result.steps_ms:
-                raise failure(f"no step could be timed: {broke or 'the program made too few'}", "run it alone")
+            self._check_timed(result, broke)
             self.base.append(result)
         return result
+
+    def _check_timed(self, result: TrialResult, broke: str) -> None:
+        """`CaptureError` where none of the steps that were seen could be timed."""
+        if not result.steps_ms:
+            remedy = "give more with --budget" if broke == LATE else "run it alone"
+            raise failure(f"no step could be timed: {broke or 'the program made too few'}", remedy)
 
 
 def _read(file: Path) -> TrialResult:

@@ -67,7 +67,7 @@ def test_a_window_has_trace_manifest_verdict_report_and_log(
     capture = Capture.load(window)
     assert capture.is_complete and recorded_run(capture.files).facts == {"batch": "8"}
     assert "step20: input pipeline: " in out
-    assert "saves 1.75 ms (16.9 % of the unprofiled step)" in out
+    assert "saves 1.70 ms (16.5 % of the unprofiled step)" in out
     report = tmp_path / "runs/x/timesink/step20.html"
     assert f"report: {report}" in out and report.is_file()
     assert 'href="step20.html"' in (tmp_path / "runs/x/timesink/index.html").read_text()

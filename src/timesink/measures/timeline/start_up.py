@@ -168,7 +168,8 @@ _LATER: Final = 3.0  # times: no first run is as much longer for what its caches
 def _first_runs(trace: Trace) -> pl.DataFrame:
     """rank, name, start_ns, end_ns: outermost operators that launch, in their first run, where that takes far longer
     than the median of their later ones, by so much less; of those that never run again, where a launch in them loads
-    what it launches. Libraries load so without a call that anybody records."""
+    what it launches. Libraries load so without a call that anybody records. What a run waits or copies for is none of
+    it: the first read of a result waits for all work that was sent before."""
     ops = trace.get(HOST_OPS)
     schema = {"rank": pl.Int32, "name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -184,6 +185,20 @@ def _first_runs(trace: Trace) -> pl.DataFrame:
     begun, done = (loading.search_sorted(first[end]) for end in ("start_ns", "end_ns"))
     loads = pl.Series(done > begun)
     again = pl.col("later").is_not_null()
-    kept = first.filter((again & (pl.col("ns") > _LATER * pl.col("later"))) | (~again & loads))
+    own = pl.col("ns") - pl.Series(_waited_ns(trace, first))
+    kept = first.filter(own >= least_ns, (again & (own > _LATER * pl.col("later"))) | (~again & loads))
     end = (pl.col("end_ns") - pl.col("later").fill_null(0).cast(pl.Int64)).alias("end_ns")
     return kept.select("rank", "name", "start_ns", end)
+
+
+def _waited_ns(trace: Trace, runs: pl.DataFrame) -> Int64Array:
+    """Of some operators' runs: time in calls of their thread that wait or copy."""
+    calls = trace.get(API_CALLS)
+    calls = calls.filter(~pl.Series(np.isin(call_kinds(calls["name"]), _SETS_UP), dtype=pl.Boolean))
+    waited_ns = np.zeros(runs.height, np.int64)
+    for thread in runs["process", "thread"].unique().iter_rows():
+        of_thread = (pl.col("process") == thread[0]) & (pl.col("thread") == thread[1])
+        own = runs.select(of_thread).to_series().to_numpy()
+        start_ns, end_ns = (runs[end].to_numpy()[own] for end in ("start_ns", "end_ns"))
+        waited_ns[own] = _union(calls.filter(of_thread)).covered_ns(start_ns, end_ns)
+    return waited_ns

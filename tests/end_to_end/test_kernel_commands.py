@@ -47,7 +47,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 def test_kernels_as_json_are_a_list_in_report_order(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(output(capsys, "kernels", report, "--format", "json"))["kernels"]
     assert [one["id"] for one in listed] == [0, 1, 2, 3]
-    keys = {"kernel", "id", "time_us", "limiter", "limiter_share", "limiter_share_at_most", "action"}
+    keys = {"kernel", "id", "time_us", "limiter", "limiter_or", "limiter_share", "limiter_share_at_most", "action"}
     assert all(set(one) == keys | {"roof", "roof_share", "roof_speedup", "bound_speedup"} for one in listed)
     assert all(
         one["limiter_share_at_most"] >= max(one["limiter_share"], 1 - 1 / one["bound_speedup"]) for one in listed

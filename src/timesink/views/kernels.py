@@ -5,7 +5,7 @@ their time goes to and why their warps wait; and the kernels of a timeline that 
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -15,7 +15,7 @@ from timesink.diagnosis.words import number
 from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters import KernelCounters, kernel_counters
-from timesink.measures.counters.causes import limiter_name
+from timesink.measures.counters.causes import cause_name, limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, NOT_HIDDEN, Stalls
 from timesink.measures.kernels import KernelTarget, kernel_targets
@@ -87,7 +87,8 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
     roof = f"at {share_text(limit.roof[1])} of its {limit.roof[0]} roof"
-    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[limiter_name(limit)]}, {roof}"
+    doubt = f"; {limit.doubt}" if limit.others else ""
+    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[limiter_name(limit)]}, {roof}{doubt}"
 
 
 def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell, ...]]:
@@ -103,6 +104,7 @@ def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell
 def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> Iterator[str]:
     yield from (f"{note.kind}: {note.message}" + (f" ({note.count})" if note.count else "") for note in trace.notes)
     yield from _undecided([kernel for kernel, one in zip(kernels, limits, strict=True) if one is None])
+    yield from _in_doubt([one for one in limits if one is not None and one.others])
     yield from _session(trace)
     yield from _clocks(limits)
     identities = [one.stalls.identity for one in limits if one is not None and one.stalls and one.stalls.identity]
@@ -114,13 +116,23 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
 
 def _undecided(kernels: Sequence[KernelCounters]) -> Iterator[str]:
     """Each reason once, with the launches it holds for."""
-    by_reason: dict[str, list[KernelCounters]] = {}
-    for kernel in kernels:
-        by_reason.setdefault(why_unexplained(kernel), []).append(kernel)
-    for why, group in by_reason.items():
+    yield from _grouped((f"undecided, {why_unexplained(kernel)}", kernel) for kernel in kernels)
+
+
+def _in_doubt(limits: Sequence[KernelLimits]) -> Iterator[str]:
+    """What else may limit launches whose counters leave that open, each doubt once."""
+    said = (f"{LIMITER_WORDS[limiter_name(one)]} by what was counted; {one.doubt}" for one in limits)
+    yield from _grouped(zip(said, (one.kernel for one in limits), strict=True))
+
+
+def _grouped(said: Iterable[tuple[str, KernelCounters]]) -> Iterator[str]:
+    groups: dict[str, list[KernelCounters]] = {}
+    for what, kernel in said:
+        groups.setdefault(what, []).append(kernel)
+    for what, group in groups.items():
         first = f"launch {group[0].profile}, {short_name(group[0].name)}"
         others = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        yield f"{first}{others}: undecided, {why}"
+        yield f"{first}{others}: {what}"
 
 
 def _session(trace: Trace) -> Iterator[str]:
@@ -160,7 +172,8 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None, action: st
         "id": kernel.profile,
         "time_us": None if kernel.duration_ns is None else kernel.duration_ns / 1e3,
         "limiter": None if limits is None else limiter_name(limits),
-        "limiter_share": limits and limits.shares[limits.limiter],
+        "limiter_or": [] if limits is None else [cause_name(limits, cause) for cause in limits.others],
+        "limiter_share": limits and limits.least_share(limits.limiter),
         "limiter_share_at_most": limits and limits.most_share(limits.limiter),
         "roof": roof,
         "roof_share": share,

@@ -80,21 +80,22 @@ def bound_in_fp32(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> float |
 
 
 def gain_ns(limits: KernelLimits, cause: Cause) -> float:
-    """Time of the launch that the cause takes, at most what the next ceiling leaves; of necessary work what its roof
-    leaves, with the same bytes and operations."""
+    """Time of the launch that the cause takes, at most what the next ceiling leaves, and that alone where counters are
+    missing; of necessary work what its roof leaves, with the same bytes and operations."""
+    is_open = bool(limits.others) and cause not in NECESSARY
     is_other_format = cause is Cause.COMPUTE and bound_in_fp32(limits) is not None
-    if is_other_format or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
+    if is_open or is_other_format or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
         return most_ns(limits, cause)  # other operations take their place: how fast is not known, only its bound
     length_ns = limits.kernel.duration_ns or 0.0
     gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
-    return (
-        min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if cause in NECESSARY and cause is limits.limiter else gain
-    )
+    is_work = cause in NECESSARY and cause is limits.limiter
+    return min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if is_work else gain
 
 
 def share_of(limits: KernelLimits, cause: Cause) -> float:
-    """The cause's share of the time; none where a page says nothing of it."""
-    return 0.0 if limits.has_levels_only and cause is not limits.limiter else limits.shares[cause]
+    """The cause's share of the time; none where it is not known whether that is the limiter, but for the lead."""
+    is_open = limits.has_levels_only or limits.others
+    return 0.0 if is_open and cause is not limits.limiter else limits.shares[cause]
 
 
 def compared_with(limits: KernelLimits, cause: Cause, limit: float | None) -> float:

@@ -166,7 +166,7 @@ def _beside(check: Check, sheet: KernelSheet) -> str:
     limits = sheet.limits
     if limits is None:
         return ""
-    top, share = limits.top, share_text(limits.shares[limits.limiter])
+    top, share = limits.top, share_text(limits.least_share(limits.limiter))
     word = limiter_words(limiter_name(limits))
     if check.name in ("both_low", "stalled"):
         mean = max(leaf.busy for leaf in limits.leaves)

@@ -10,14 +10,13 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
     bank conflicts 0.8 x 0.25 = 0.2   memory 0.8 - 0.2 = 0.6   occupancy 0.1 + 0.1 x (1 - 0.6) = 0.14   latency 0.06
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import inf, isfinite
 
 from timesink.knowledge.gpus import LANES
 from timesink.knowledge.metric_names import NOT_KNOWN, meant_by
 from timesink.measures.counters import (
-    ARITHMETIC,
     MEMORY,
     KernelCounters,
     Leaf,
@@ -77,7 +76,8 @@ _UNIT_ROOFS = {
     Resource.CONTROL: "control pipes",
     Resource.HIDDEN: "memory",
 }
-_TELLS = "to decide, profile with --set full or export the raw page"
+_FULL = "--set full"
+_TELLS = f"to decide, profile with {_FULL} or export the raw page"
 _NO_QUEUE = 0.1  # of the waiting
 
 
@@ -87,7 +87,8 @@ class KernelLimits(Record, eq=False):
     `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` is what binds it. `bounds`
     holds for each the largest possible speedup if that cause were gone and nothing else changed, limited by the next
     unit. `has_levels_only`: its page says how busy DRAM is, but neither what else is nor what warps wait for.
-    `largest` are the shares that causes may have at most, where what was counted leaves that open.
+    `smallest` and `largest` are the shares that causes may have, where what was counted leaves that open; `others` may
+    then limit it as well, and `lead` is what all that was counted says.
     `queued_loads` is the wait of its loads, where they queue for memory though no unit is 60 % busy.
     """
 
@@ -103,7 +104,10 @@ class KernelLimits(Record, eq=False):
     waste: Waste
     top: Leaf
     queued_loads: LoadWait | None
+    smallest: Mapping[Cause, float] = field(default_factory=dict)
     largest: Mapping[Cause, float] = field(default_factory=dict)
+    others: tuple[Cause, ...] = ()
+    lead: Cause | None = None
 
     @property
     def limiter(self) -> Cause:
@@ -148,11 +152,20 @@ class KernelLimits(Record, eq=False):
         bound = self.bounds[self.limiter]
         return bound if isfinite(bound) else None
 
+    def least_share(self, cause: Cause) -> float:
+        """The part of the time that surely is the cause's."""
+        return self.smallest.get(cause, self.shares[cause])
+
     def most_share(self, cause: Cause) -> float:
         """The largest part of the time that may be the cause's: `shares` has what surely is, `bounds` the speedup
         without it, 1 / (1 - this). The same as its share where no other unit was measured."""
         bound, share = self.bounds[cause], max(self.shares[cause], self.largest.get(cause, 0.0))
         return max(share, 1 - 1 / bound) if isfinite(bound) else share
+
+    @property
+    def doubt(self) -> str:
+        """What else may limit it, as counters are missing; '' where none is."""
+        return f"counters are missing: it may be {either(self.others)} ({_FULL} tells)" if self.others else ""
 
     @property
     def bound_of_hidden_waits(self) -> float:
@@ -167,9 +180,12 @@ class KernelLimits(Record, eq=False):
         saved = {
             cause: share if cause in PRODUCT_WORK else min(share, 1 - 1 / self.bounds[cause])
             for cause, share in self.shares.items()
-            if share > 0
+            if share > 0 or cause is self.lead
         }
-        return tuple(sorted(saved, key=lambda cause: (cause in last, -saved[cause], order.index(cause))))
+        first = self.lead
+        return tuple(
+            sorted(saved, key=lambda cause: (cause is not first, cause in last, -saved[cause], order.index(cause)))
+        )
 
 
 @remembered
@@ -198,28 +214,37 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
         return f"{len(kernel.failed)} counters are NaN (failed passes)"
     kernel = with_dram(kernel)
     has_all, has_levels = is_complete(kernel), lacks_units(kernel)
-    allowed = [_explained(kernel, given, has_all, has_levels) for given in given_of(kernel) if given.units]
+    given = [one for one in given_of(kernel) if one.units]
+    allowed = [_explained(kernel, one, has_all, has_levels) for one in given]
     if not allowed:
         none = f"no unit's throughput was collected{_misspelt(kernel)}"
         return f"{none}: to decide, collect {DRAM_BUSY}, or profile with --set full"
     if len(allowed) == 1:
         return allowed[0]
     limiters = {one.limiter for one in allowed}
-    is_open = len(limiters) > 1
+    counted = [one for one, of in zip(allowed, given, strict=True) if of.is_counted]
+    leads = {one.limiter for one in counted}
     largest = {cause: max(one.shares[cause] for one in allowed) for cause in Cause}
-    is_silent = not has_levels or not (kernel.messages or kernel.get(OF_LOCAL))
-    for work, is_full in ((Cause.MEMORY, _moves_bytes_at_peak), (Cause.COMPUTE, _computes_at_peak)):
-        if is_silent and work in limiters and all(map(is_full, allowed)):
-            limiters, allowed = {work}, [one for one in allowed if one.limiter is work]
-    if len(limiters) > 1:
-        named = [cause.value.replace("_kernel", "").replace("_", " ") for cause in Cause if cause in limiters]
+    is_silent = has_levels and not (kernel.messages or kernel.get(OF_LOCAL))
+    if is_silent and Cause.MEMORY in limiters and all(map(_moves_bytes_at_peak, allowed)):
+        leads = {Cause.MEMORY}
+    if len(limiters) > 1 and len(leads) != 1:
         top = leaves(kernel)[0]
         unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
         busy = f"its {unit} is {share_text(top.busy)} busy{_by_passes(top, allowed[0].waste)}"
-        return f"{', '.join(named[:-1])} or {named[-1]} ({busy}); {_TELLS}"
-    least = min(allowed, key=lambda one: one.shares[one.limiter])
+        return f"{either(cause for cause in Cause if cause in limiters)} ({busy}); {_TELLS}"
+    lead = min(leads or limiters)
+    first = min((one for one in counted or allowed if one.limiter is lead), key=lambda one: one.shares[lead])
+    smallest = {cause: min(one.shares[cause] for one in allowed) for cause in Cause}
     bounds = {cause: max(one.bounds[cause] for one in allowed) for cause in Cause}
-    return replace(least, bounds=bounds, largest=largest, has_levels_only=has_levels or is_open)
+    others = tuple(cause for cause in Cause if cause in limiters - {lead})
+    return replace(first, bounds=bounds, smallest=smallest, largest=largest, others=others, lead=lead)
+
+
+def either(causes: Iterable[Cause]) -> str:
+    """These causes in words, of which one is meant: A, B or C."""
+    *first, last = (cause.value.replace("_kernel", "").replace("_", " ") for cause in causes)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _by_passes(top: Leaf, waste: Waste) -> str:
@@ -243,11 +268,6 @@ def _misspelt(kernel: KernelCounters) -> str:
 def _moves_bytes_at_peak(one: KernelLimits) -> bool:
     """Whether DRAM is its busiest unit and near its peak: memory is the limit, whether or not its bytes are needed."""
     return one.top.resource is Resource.DRAM and used(one.top) >= FAR_FROM_FULL
-
-
-def _computes_at_peak(one: KernelLimits) -> bool:
-    """Whether a pipe is its busiest unit and near its peak: that is the limit, whether or not all lanes are needed."""
-    return not one.has_levels_only and one.top.resource in ARITHMETIC and used(one.top) >= FAR_FROM_FULL
 
 
 def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:

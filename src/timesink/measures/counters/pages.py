@@ -61,7 +61,8 @@ _PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
 class Given(Record):
     """One launch as it may have run. `units` as `leaves` of a report; `queue`: its loads, if they queue; `dram_side`:
     the share of DRAM's roof where its bytes take longer than its operations, by the roofline. `ceilings` are bounds
-    without a cause as they become known: all that have these units and this waste share them."""
+    without a cause as they become known: all that have these units and this waste share them. `is_counted`: it has
+    nothing but what was counted."""
 
     units: tuple[Leaf, ...]
     waste: Waste
@@ -71,6 +72,7 @@ class Given(Record):
     queue: LoadWait | None
     dram_side: float | None
     ceilings: dict[Cause, float] = field(default_factory=dict)
+    is_counted: bool = False
 
 
 def with_dram(kernel: KernelCounters) -> KernelCounters:
@@ -96,10 +98,11 @@ def given_of(kernel: KernelCounters) -> Iterator[Given]:
     wastes, occupancy = [*possible_wastes(kernel)], occupancy_of(kernel)
     waits = [(stalls, wait)]
     if stalls is None and len(wastes) > 1:
-        waits = [(one, queue) for one in _stalls(kernel, Told()) for queue in _queues(units, one)]
-    for waste in wastes:
+        waits += [(one, queue) for one in _stalls(kernel, Told()) for queue in _queues(units, one)]
+    for waste, is_sure in wastes:
         known: dict[Cause, float] = {}
-        yield from (Given(units, waste, occupancy, one, roofline, queue, side, known) for one, queue in waits)
+        for at, (one, queue) in enumerate(waits):
+            yield Given(units, waste, occupancy, one, roofline, queue, side, known, is_sure and not at)
 
 
 def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterator[Given]:

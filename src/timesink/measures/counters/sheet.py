@@ -197,7 +197,7 @@ def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
         return dict.fromkeys(VERDICT)
     return {
         "limiter": limiter_name(limits),
-        "limiter_pct": 100 * limits.shares[limits.limiter],
+        "limiter_pct": 100 * limits.least_share(limits.limiter),
         "limiter_most_pct": 100 * limits.most_share(limits.limiter),
         "roof": limits.roof[0],
         "roof_pct": 100 * limits.roof[1],

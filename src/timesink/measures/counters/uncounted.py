@@ -68,14 +68,14 @@ def may_wait_at_barriers(kernel: KernelCounters) -> bool:
     return stalls is None or stalls.is_at_barriers
 
 
-def possible_wastes(kernel: KernelCounters) -> Iterator[Waste]:
-    """The waste of a launch at the ends of the interval that its counters leave: none but what is sure, then each kind
-    that was not counted at its most. One where all is counted, or where even L1's passes are not."""
+def possible_wastes(kernel: KernelCounters) -> Iterator[tuple[Waste, bool]]:
+    """The waste of a launch at the ends of the interval that its counters leave: none but what is sure (True), then
+    each kind that was not counted at its most. One where all is counted, or where even L1's passes are not."""
     sure = waste_of(kernel)
     passes = sure.access.wavefronts_per_request
     uncounted = [cause for cause in _WASTES if not is_counted(kernel, sure.access, cause)]
     if not uncounted or passes is None:
-        yield sure
+        yield sure, True
         return
     known = sum(sure.of(cause, Resource.L1) for cause in _BY_PASSES if cause not in uncounted)
     least, most = (max(0.0, 1 - needed / max(passes, 1.0) - known) for needed in (MOST_NEEDED, 1.0))
@@ -84,14 +84,14 @@ def possible_wastes(kernel: KernelCounters) -> Iterator[Waste]:
     open_passes = [cause for cause in uncounted if cause in (Cause.UNCOALESCED, Cause.BANK_CONFLICTS)]
     floors: list[Shares] = [{cause: {Resource.L1: least}} for cause in open_passes] if least else [{}]
     for floor in floors:
-        yield replace(sure, shares={**without, **floor})
+        yield replace(sure, shares={**without, **floor}), True
         for cause in uncounted:
             at_most = _at_most(cause, sure, passes, most, idle)
             beside = {} if cause in open_passes else floor
             atomic = 1.0 if cause is Cause.ATOMICS else sure.atomic_requests
             lanes = LANES * (1 - idle) if cause is Cause.DIVERGENCE else sure.active_lanes
             shares = {**without, **beside, cause: at_most}
-            yield replace(sure, shares=shares, atomic_requests=atomic, active_lanes=lanes)
+            yield replace(sure, shares=shares, atomic_requests=atomic, active_lanes=lanes), False
 
 
 def _at_most(cause: Cause, sure: Waste, passes: float, most: float, idle: float) -> Mapping[Resource, float]:

@@ -45,6 +45,7 @@ from timesink.units import NS_PER_MS, NS_PER_US, share_range_text, share_text, t
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 BEYOND_LEVELS: Final = "this page says how busy memory is, not whether its accesses waste it, nor what warps wait for"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
+_SURELY: Final = 0.01  # of the time: less is nothing that surely is the cause's
 _MOST_OF: Final = 0.9  # of the time: no estimate says more
 _AGAIN: Final = "Profile the kernel again with the same clock and cache settings"
 _FALLS: Final = (
@@ -119,7 +120,7 @@ def _rows(cause: Cause, trace: Trace, limits: Limits) -> Rows:
     if found:
         return found if not trace.get(DEVICE_OPS).height else [_apart(row) for row in found]
     kernels = zip(kernel_counters(trace), all_limits, strict=True)
-    unmeasured = [counters for counters, one in kernels if one is None or one.has_levels_only]
+    unmeasured = [counters for counters, one in kernels if one is None or one.has_levels_only or one.others]
     if unmeasured:
         return Undecided(_why_unmeasured(unmeasured), _CAPTURE)
     return [_clear(measured, cause, limit)] if measured else Clear(())
@@ -134,18 +135,21 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     """What is found of launches of one kernel: the figures of the longest."""
     limits = group.longest
     compared = compared_with(limits, cause, limit)
-    spent = share_range_text(limits.shares[cause], limits.most_share(cause))
+    least, most = limits.least_share(cause), limits.most_share(cause)
+    spent = share_range_text(least, most) if least >= _SURELY else f"at most {share_text(most)}"
     count = len(group.profiles)
     total = time_text(group.total_ns) if group.total_ns else "length not recorded"
     times = f"{count} launches, {total}" if count > 1 else total
-    next_cause = f" (next cause {share_text(compared)})" if limit is None and not limits.has_levels_only else ""
+    is_open = limits.has_levels_only or limits.others
+    next_cause = "" if limit is not None or is_open else f" (next cause {share_text(compared)})"
+    doubt = f"; {limits.doubt}" if limits.others and cause is limits.limiter else ""
     return Row(
         (limits.kernel.rank, 0),
         {
             **figures,
             "spends": f"kernel {short_name(limits.kernel.name)} ({times}) spends {spent} of its time",
-            "then": f"{next_cause}; {_to_roof(limits, cause) or _without(limits, cause)}",
-            "time_ratio": limits.shares[cause],
+            "then": f"{next_cause}; {_to_roof(limits, cause) or _without(limits, cause)}{doubt}",
+            "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
             f"{share_text(limits.top.busy)} of peak",
             "verify": _FALLS,

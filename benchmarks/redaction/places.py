@@ -13,6 +13,7 @@ import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -28,13 +29,19 @@ def _said(text: str, rng: Random) -> str:
     return rng.choice(_FRAMES).format(text)
 
 
+@cache
+def _seed(name: str, number: int = 0) -> bytes:
+    """One of the small captures of a format."""
+    return bytes(getattr(seeds, name)()[number])
+
+
 class Trace:
     """A Kineto trace as a value."""
 
     name, file = "trace", "rank0.json"
 
     def __init__(self) -> None:
-        self.value: dict[str, Any] = json.loads(seeds.kineto()[0])
+        self.value: dict[str, Any] = json.loads(_seed("kineto"))
         self.escaped: list[str] = []
 
     def event(self, **fields: Any) -> None:
@@ -102,7 +109,7 @@ class Database:
 
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:")
-        self.db.deserialize(seeds.nsys_sqlite()[0])
+        self.db.deserialize(_seed("nsys_sqlite"))
         self.db.execute("PRAGMA secure_delete = OFF")
         self.free = self.db.execute("SELECT max(id) FROM StringIds").fetchone()[0]
         self.gone: list[str] = []
@@ -297,7 +304,7 @@ class Page(Text):
     name, file = "ncu page", "page.csv"
 
     def __init__(self) -> None:
-        super().__init__(seeds.ncu_csv()[1].decode().splitlines(), "page.csv")
+        super().__init__(_seed("ncu_csv", 1).decode().splitlines(), "page.csv")
         self.lines.insert(0, "==PROF== Connected to process 12")
 
     def cell(self, column: str, text: str) -> None:
@@ -395,7 +402,7 @@ class Snapshot:
     name, file = "memory snapshot", "snapshot.pickle"
 
     def __init__(self) -> None:
-        self.value: dict[str, Any] = pickle.loads(seeds.torch_snapshot()[0])  # our own
+        self.value: dict[str, Any] = pickle.loads(_seed("torch_snapshot"))  # our own
         self.number = 0
 
     def written(self) -> bytes:

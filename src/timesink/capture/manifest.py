@@ -22,7 +22,7 @@ from typing import Any
 from timesink.capture.errors import refused
 from timesink.capture.recorded_run import MANIFEST, slowest_rank
 from timesink.knowledge import profiler_texts
-from timesink.untrusted.masking import kept_variables, stored_command
+from timesink.untrusted.masking import kept_variables, masked_words, stored_command
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.protobuf import NUMBER, fields
@@ -107,7 +107,7 @@ def surroundings(
         "cuda_of_driver": cuda_version(),
         "environment": kept_variables(os.environ),
         "config_files": {path.name: sha256(path) for path in config_files},
-        "facts": dict(facts or {}),
+        "facts": {name: masked_words([f"{name}={fact}"])[0].partition("=")[2] for name, fact in (facts or {}).items()},
     }
 
 

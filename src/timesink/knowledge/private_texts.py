@@ -227,7 +227,6 @@ PLACEHOLDER: Final = Pattern(
     r"^(?:name|secret|address|folder)\d{1,9}$", "what stands for something that was taken out",
     "name12", "name",
 )
-MASKED: Final = Pattern(r"\bsecret\d{1,9}\b", "what stands for a secret", "--token secret12", "secret")
 PRINTABLE: Final = Pattern(r"[\x20-\x7e]{20,}", "a text among other bytes", "/home/ann-smith/train.py", "short")
 PRIVATE_KEY: Final = Pattern(
     "(?i)token(?!s)|secret|passw|pass(?:phrase|code)|pgpass|credential|authori[sz]ation"

@@ -8,49 +8,97 @@ look like no path, address or secret. Standard library only.
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from timesink.untrusted import is_made_of
 
-_SECRETS = ("token", "secret", "passwd", "password", "apikey", "accesskey", "credential", "auth")
-# A value as a shell takes it: quoted, or up to the next space.
-_VALUE = r"(?:\"[^\"]*\"|'[^']*'|\S+)"
+# A name tells of a secret by a word anywhere in it, or by its last word.
+_ANYWHERE = ("secret", "passw", "passphrase", "passcode", "credential", "apikey", "accesskey", "privatekey", "authoriz",
+             "webhook", "signature", "cookie", "bearer", "accountkey", "connectionstring")  # fmt: skip
+_LAST = frozenset(
+    ["token", "auth", "pwd", "pass", "pw", "key", "cred", "creds", "pat", "dsn", "sig", "sas", "otp", "jwt", "pgpass"]
+)
+_PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_NAME = re.compile(r"[\w.+-]+")
+# A value as a shell or JSON writes it: quoted, or up to the next space.
+_VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"'}]+")
 # Patterns of secrets look around themselves, which plain methods of texts cannot.
 # A name begins where nothing of a name precedes it: each stretch of a long text is looked at once.
-_NAMED = (re.compile(rf"(?<![\w.-])([\w.-]+=){_VALUE}"), re.compile(rf"(?<![\w.-])(--?[\w.-]+\s+)(?!-){_VALUE}"))
-# Logins in addresses, and tokens by how their issuers begin them.
+_BEFORE_A_VALUE = (
+    re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[=:]\s*(?!//)(?:(?i:bearer|basic|token)\s+)?"),
+    re.compile(r"(?<![\w.-])(--?[\w.-]+)\s+(?!-)"),
+)
+# Logins in addresses and of programs, what opens by being known, and tokens by how their issuers begin them.
 _PATTERNS = (
     re.compile(r"(?<!\w)(\w+://)[^/@\s]+(?=@)"),
-    re.compile(r"()\b(?:hf_|ghp_|github_pat_|glpat-|sk-|xox[abp]-|AKIA)[A-Za-z0-9_-]{8,}"),
+    re.compile(r"(?<!\S)((?:-u|--user)[\s=]+[\w.-]+:)\S+"),
+    re.compile(r"(?<!\S)(-p\s+)(?!\d+(?:\s|$)|-)\S+"),
+    re.compile(r"(?<!\S)(-p)(?=\S*\d)(?=\S*[A-Za-z])[\w!#%@.-]{5,}"),
+    re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{6,}"),
+    re.compile(r"(//(?:hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks|[\w.-]+\.webhook\.office\.com))/\S+"),
+    re.compile(r"()-----BEGIN [A-Z ]{3,30}-----(?s:.*?)(?:-----END [A-Z ]{3,30}-----|$)"),
+    re.compile(
+        r"()(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|pk-|[rsp]k_live_|xox[a-z]-|AKIA|ASIA|AIza|ya29\."
+        r"|npm_|pypi-|dckr_pat_|SG\.|wandb_|nvapi-|eyJ)[A-Za-z0-9_.-]{8,}"
+    ),
+    re.compile(r"()(?<![\w/.+=-])(?=[^\s/]*\d)(?=[^\s/]*[a-z])(?=[^\s/]*[A-Z])[A-Za-z0-9+]{30,200}={0,2}(?![\w/.+=-])"),
 )
-_SIGNS = (
-    "token", "secret", "passw", "key", "cred", "auth", "://", "hf_", "ghp_", "github_pat_", "glpat", "sk-", "xox",
-    "akia",
-)  # fmt: skip
 
 
-def redacted(command: str) -> str:
-    """The command line with the values of options and variables that name secrets, logins in addresses and known kinds
-    of tokens replaced by ``***``. A secret under an innocent name is not found.
+def is_secret_name(name: str) -> bool:
+    """Whether an option, a variable or a key of this name holds a secret: ``HF_TOKEN``, ``--wandb.key``, not
+    ``tokenizer``."""
+    words = [word.lower() for word in _PIECE.findall(name)]
+    return bool(words) and (words[-1] in _LAST or any(sign in "".join(words) for sign in _ANYWHERE))
+
+
+def redacted(text: str) -> str:
+    """The text, as of a command line, with the values that secrets' names have, logins in addresses and known kinds of
+    tokens replaced by ``***``. A secret under an innocent name is not found.
     """
-    for pattern in _NAMED:
-        command = pattern.sub(_without_secret, command)
+    for before_a_value in _BEFORE_A_VALUE:
+        text = "".join(_without_values(text, before_a_value))
     for pattern in _PATTERNS:
-        command = pattern.sub(r"\1***", command)
-    return command
+        text = pattern.sub(r"\1***", text)
+    return text
 
 
-def _without_secret(assignment: re.Match[str]) -> str:
-    name = assignment[1].lower().replace("-", "").replace("_", "")
-    return f"{assignment[1]}***" if any(word in name for word in _SECRETS) else assignment[0]
+def _without_values(text: str, before_a_value: re.Pattern[str]) -> Iterator[str]:
+    done = 0
+    for found in before_a_value.finditer(text):
+        if found.start() >= done and is_secret_name(found[1]) and (value := _VALUE.match(text, found.end())):
+            yield f"{text[done : found.end()]}***"
+            done = value.end()
+    yield text[done:]
+
+
+def masked_words(argv: Sequence[str]) -> list[str]:
+    """The words of a command, as many as there were, without their secrets: what stands behind an option is judged with
+    it. The user's home is ``~``."""
+    home, words, before = str(Path.home()), list[str](), ""
+    for word in argv:
+        name, sign, _ = word.partition("=")
+        with_option = redacted(before + word) if not word.startswith("-") else ""
+        if sign and _NAME.fullmatch(name) and is_secret_name(name):
+            kept = f"{name}=***"
+        elif before and with_option.startswith(before):
+            kept = "***" if with_option.startswith(f"{before}***") else with_option.removeprefix(before)
+        else:
+            kept = redacted(word)
+        words.append(kept.replace(home, "~") if len(home) > 1 else kept)
+        before = f"{word} " if word.startswith("-") and not sign else ""
+    return words
 
 
 def stored_command(argv: Sequence[str]) -> str:
     """A command as one would type it, secrets taken out, the user's home as ``~``."""
-    home = str(Path.home())
-    words = [word.replace(home, "~") if len(home) > 1 else word for word in argv]
-    return redacted(shlex.join(words))
+    return joined(masked_words(argv))
+
+
+def joined(words: Sequence[str]) -> str:
+    """Masked words as one line."""
+    return " ".join(word if "***" in word and len(word.split()) == 1 else shlex.quote(word) for word in words)
 
 
 _KEPT = frozenset((
@@ -82,9 +130,3 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _is_kept(name: str) -> bool:
     known = name in _KEPT or (name.startswith(_KEPT_FAMILIES) and name.isupper() and is_made_of(name, "_"))
     return known and not any(word in name.lower() for word in _REFUSED)
-
-
-def may_hold_secret(text: str) -> bool:
-    """Whether `redacted` could find something: a quick look at a text that most likely holds nothing."""
-    small = text.lower()
-    return any(sign in small for sign in _SIGNS)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.records import Record, field, replace
 from timesink.sandbox.runs import BoxedRun, Grants, NoSandbox, Sandbox
-from timesink.untrusted.masking import redacted, stored_command
+from timesink.untrusted.masking import joined, masked_words, stored_command
 from timesink.untrusted.nvidia_tools import ask
 from timesink.untrusted.plain_json import document, parsed
 
@@ -66,9 +66,8 @@ class Command(Record):
 
     @property
     def text(self) -> str:
-        """The command as one would type it."""
-        variables = (f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
-        return " ".join([*variables, shlex.join(self.argv)])
+        """The command as one would type it, secrets taken out."""
+        return stored_command([*(f"{name}={value}" for name, value in self.environment.items()), *self.argv])
 
 
 class Finished(Record):
@@ -240,12 +239,13 @@ def command_differences(before: Command, after: Command) -> dict[str, tuple[str,
     interpreters where those differ."""
     found = {}
     for name, pair in differences(before.environment, after.environment).items():
-        old, new = (redacted(f"{name}={value}").partition("=")[2] for value in pair)
+        old, new = (masked_words([f"{name}={value}"])[0].partition("=")[2] for value in pair)
         found[f"variable {name}"] = (old, new)
+    masked = masked_words(before.argv), masked_words(after.argv)
     for kind, *at in SequenceMatcher(None, before.argv, after.argv, autojunk=False).get_opcodes():
         if kind != "equal":
-            words = before.argv[at[0] : at[1]], after.argv[at[2] : at[3]]
-            old, new = (stored_command(some) or "absent" for some in words)
+            words = masked[0][at[0] : at[1]], masked[1][at[2] : at[3]]
+            old, new = (joined(some) or "absent" for some in words)
             found[f"argument {at[0]}" if at[0] else "program"] = (old, new)
     if before.argv[0] != after.argv[0]:
         found |= differences(environment(before).hard, environment(after).hard)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from timesink.knowledge import private_texts as texts
-from timesink.untrusted.masking import may_hold_secret, redacted
 
 _SHAPES = tuple(re.compile(shape) for shape in texts.PRIVATE_SHAPES)
 _PRINTABLE = re.compile(texts.PRINTABLE.encode())
@@ -178,8 +177,6 @@ class Cleaner:
             self._is_learning = False
         if self._pattern is not None:
             text = self._pattern.sub(lambda found: self._placeholder("name", found.group()), text)
-        if may_hold_secret(text) and texts.MASKED.sub("***", masked := redacted(text)) != texts.MASKED.sub("***", text):
-            text = masked.replace("***", self._placeholder(_SECRETS, text))
         return text
 
     def _shapes(self, text: str) -> str:

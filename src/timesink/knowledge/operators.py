@@ -53,6 +53,12 @@ SHAPED: Final = Pattern(
     "its shapes follow the batch and the model, not the rank's place in a group",
     ("aten::mm", "aten::_scaled_dot_product_flash_attention"), ("aten::linear", "aten::all_gather"),
 )
+OF_ONE_LIBRARY: Final = Pattern(
+    r"^aten::(_?(cudnn|miopen|mkldnn|mps|flash|efficient)_\w+|_convolution|_scaled_dot_product_\w+)$",
+    "does the work of the operator around it by one library, under another name than others have",
+    ("aten::miopen_convolution", "aten::_flash_attention_forward", "aten::_convolution"),
+    ("aten::convolution", "aten::scaled_dot_product_attention", "aten::mm"),
+)
 READS_A_VALUE: Final = Pattern(
     "^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the CPU",
     "aten::item", "aten::items",

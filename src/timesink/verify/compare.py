@@ -16,12 +16,15 @@ import polars as pl
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
+from timesink.measures.steps.work import step_work
 from timesink.measures.timeline.host_times import range_times
 from timesink.model.arrays import median
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import SIGMA_PER_MAD, time_text
+from timesink.verify.apportioning import apportion
 from timesink.verify.calibration import RunDeviation, judge_captures
+from timesink.verify.changes import changes, joined_ratio
 from timesink.verify.counters import step_metrics
 from timesink.verify.environment import HARD, differences, not_one_change, trace_facts
 from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
@@ -39,6 +42,7 @@ from timesink.verify.outcomes import (
     inconclusive,
     invalid,
 )
+from timesink.verify.suspects import suspects
 
 
 def compare_captures(
@@ -71,9 +75,12 @@ def compare_captures(
         return replace(result, notes=tuple(_notes(parts, (), differing)))
     moved = contributions(*parts)
     notes = [*_notes(parts, moved, differing), *single_changes(times_ns[0], times_ns[1], threshold_ratio)]
+    works = step_work(sides[0]), step_work(sides[1])
+    made = changes(*works)
     explained = replace(
-        result, contributions=moved, budget=sum_by_kind(moved), ranges=range_changes(*sides), sides=sides
-    )
+        result, contributions=moved, budget=sum_by_kind(moved), ranges=range_changes(*sides), sides=sides,
+        changes=made, suspects=suspects(differing, made), joined_ratio=joined_ratio(*works),
+    )  # fmt: skip
     return replace(explained, notes=tuple(notes))
 
 
@@ -146,16 +153,6 @@ def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ..
         before_ns, after_ns = sides[0][old] if old else 0, sides[1][new] if new else 0
         found.append(Contribution(_name(old, new), before_ns, after_ns, key.name if key.kind == "compute" else ""))
     return tuple(found)
-
-
-def apportion(totals: Sequence[int], count: int) -> list[int]:
-    """Whole numbers near `totals / count` that sum to the rounded mean of their sum, by largest remainders."""
-    target = (2 * sum(totals) + count) // (2 * count)
-    shares = [total // count for total in totals]
-    by_remainder = sorted(range(len(totals)), key=lambda i: (-(totals[i] % count), i))
-    for i in by_remainder[: target - sum(shares)]:
-        shares[i] += 1
-    return shares
 
 
 def match_parts(

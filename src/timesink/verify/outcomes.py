@@ -7,7 +7,7 @@ renders them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -209,6 +209,62 @@ class Contribution(Record):
         return self.after_ns - self.before_ns
 
 
+class ChangeKind(StrEnum):
+    """What a part of a change in step time comes from. Codes are stable: scripts may branch on them."""
+
+    SLOWER = "same kernels, other time"
+    OTHER_KERNELS = "other kernels"
+    LAUNCHES = "other number of launches"
+    OTHER_SHAPES = "other shapes"
+    OTHER_OPERATORS = "other operators"
+    WAITS = "synchronisation"
+    WAITING = "waiting"
+    COMMUNICATION = "communication"
+    COPIES = "copies"
+
+
+class ChangedWork(Record):
+    """The same work before and after, per step, and what of its change is of one kind. Of idle time `place` is the
+    cause, and `op` who waits. Names are untrusted text; what one side lacks is empty there."""
+
+    op: str
+    shapes: str
+    place: str
+    kernel_before: str
+    kernel_after: str
+    count_before: float
+    count_after: float
+    before_ns: int
+    after_ns: int
+    delta_ns: int
+
+
+class StepChange(Record):
+    """All of a change in step time that is of one kind, and of waiting of one cause. Those of a comparison sum to its
+    total to the nanosecond."""
+
+    kind: ChangeKind
+    cause: str
+    delta_ns: int
+    works: tuple[ChangedWork, ...]
+
+
+def summed_work(works: Sequence[ChangedWork]) -> ChangedWork:
+    """Several as one, without a name."""
+    figures = [(one.count_before, one.count_after, one.before_ns, one.after_ns, one.delta_ns) for one in works]
+    before, after, *times_ns = map(sum, zip(*figures, strict=True))
+    return ChangedWork("", "", "", "", "", before, after, *times_ns)
+
+
+class Suspect(Record):
+    """A setting that the two captures do not share; `can_cause`: whether it could make the change that leads."""
+
+    name: str
+    before: str
+    after: str
+    can_cause: bool
+
+
 class RangeSide(Record):
     """The ranges of one name in one capture: how many, and of the mean one the host's time and the busy time of the GPU
     work launched inside."""
@@ -256,7 +312,9 @@ class GateResult(Presentable, Record):
 
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits",
     "counters". `differences` maps an environment or manifest key to its two values. `budget` is `contributions` summed
-    by kind. `sides` are the captures that were compared, where a page can show what changed in them.
+    by kind. `changes` are all of the change by what it comes from, that which explains most first; `suspects` the
+    settings that differ, those first that could do it; `joined_ratio` the share of compute joined by operator and
+    shapes. `sides` are the captures that were compared, where a page can show what changed in them.
 
     >>> result = timesink.compare("before.json.gz", "after.json.gz")
     >>> result
@@ -277,6 +335,9 @@ class GateResult(Presentable, Record):
     ranges: tuple[RangeChange, ...] = ()
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[StepChange, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    joined_ratio: float | None = None
     origin: Origin = UNASKED
     sides: tuple[Trace, Trace] | None = None
 

@@ -4,8 +4,11 @@ every format shares, and as a page for a terminal or a browser.
 There is one sentence per verdict and one row per metric, so that all formats say the same.
 """
 
+from typing import Final
+
 from timesink.knowledge.kernel_names import short_names
 from timesink.render import Style
+from timesink.render.gate import explained
 from timesink.render.tables import number_text, value_text
 from timesink.verify.outcomes import (
     ChangeVerdict,
@@ -55,10 +58,11 @@ def render_html(result: GateResult, style: Style) -> str:
 
 
 def page(result: GateResult) -> Page:
-    """Headline, metrics, what differs, why, runs."""
-    sheets = [metrics(result), *(part(result) for part in (differences, budget, contributions, ranges, findings, runs))]
-    shown = tuple(sheet for sheet in sheets if sheet.rows)
-    return Page(f"{mark(result)} {headline(result)}", shown, notes(result))
+    """What explains most, or the headline; then why, metrics, what differs, parts, runs."""
+    shown, told = tuple(sheet for part in PARTS if (sheet := part(result)).rows), notes(result)
+    if said := explained.lead(result):
+        return Page(f"{mark(result)} {said}", shown, (headline(result), *told))
+    return Page(f"{mark(result)} {headline(result)}", shown, told)
 
 
 def mark(result: GateResult) -> str:
@@ -94,7 +98,9 @@ def metrics(result: GateResult, most: int | None = None) -> Sheet:
 
 
 def differences(result: GateResult) -> Sheet:
-    """What the two sides do not share."""
+    """What the two sides do not share; as suspects, where the change is taken apart."""
+    if result.suspects:
+        return explained.suspects(result)
     rows = ((name, *pair) for name, pair in sorted(result.differences.items()))
     return listed("gate.differences", rows)
 
@@ -154,6 +160,10 @@ def runs(result: GateResult) -> Sheet:
         seen = (run.number, run.side, figure(run.mean_s, "s"), run.steps, run.dropped, run.sm_mhz, run.celsius)
         rows.append((*seen, ", ".join(remarks) or None))
     return without_columns(sheet_of("runs", "Runs", rows, columns))
+
+
+PARTS: Final = (explained.changes, metrics, differences, explained.works, budget, contributions, ranges, findings, runs)
+"""The tables of a page, in order; empty ones are left out."""
 
 
 def worst_first(rows: tuple[GateRow, ...]) -> list[GateRow]:

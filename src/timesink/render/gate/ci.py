@@ -24,6 +24,7 @@ from timesink.render import gate as pages
 from timesink.render.code_findings import inside, quality_entry, quality_report
 from timesink.render.gate import (
     changed_findings,
+    explained,
     finding_text,
     headline,
     sentence,
@@ -34,7 +35,7 @@ from timesink.render.gate import (
 from timesink.render.json import enveloped, json_text, named
 from timesink.render.markdown import escaped, markdown_table
 from timesink.untrusted import dashed, defuse_lines, scrub, scrub_sentence
-from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
+from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome, StepChange, summed_work
 from timesink.views import Sheet
 
 
@@ -55,9 +56,21 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
             parts: [named(part, "name before_ns after_ns delta_ns") for part in getattr(result, parts)]
             for parts in ("budget", "contributions")
         },
-        **{parts: list(map(as_plain, getattr(result, parts))) for parts in ("findings", "ranges", "runs")},
+        **{parts: list(map(as_plain, getattr(result, parts))) for parts in ("findings", "ranges", "runs", "suspects")},
+        "lead": explained.lead(result),
+        "changes": [{**named(one, "kind cause delta_ns"), "works": _works(one)} for one in result.changes],
+        "joined_ratio": result.joined_ratio,
         "notes": list(result.notes),
     }
+
+
+_SHOWN_WORKS = 20
+
+
+def _works(change: StepChange) -> list[Any]:
+    """The works of a change, the largest first; those past the twentieth in one row, so that they sum to it."""
+    first, rest = change.works[:_SHOWN_WORKS], change.works[_SHOWN_WORKS:]
+    return list(map(as_plain, [*first, *([summed_work(rest)] if rest else [])]))
 
 
 def _row(row: GateRow) -> dict[str, Any]:
@@ -89,7 +102,9 @@ def body(result: GateResult, most_bytes: int) -> str:
     """The text without a marker, at most that long: whole sections go first, then lines, from the end."""
     metrics = _table(pages.metrics(result, pages.SHOWN_ROWS))
     head = [f"## {pages.mark(result)} {escaped(headline(result))}", "", *metrics]
-    parts = (pages.differences, pages.budget, pages.contributions, pages.ranges, pages.findings)
+    if said := explained.lead(result):
+        head[1:1] = ["", f"**{escaped(said)}**"]
+    parts = [part for part in pages.PARTS if part not in (pages.metrics, pages.runs)]
     sections = [
         [f"### {escaped(sheet.title)}", "", *_table(sheet)] for sheet in (part(result) for part in parts) if sheet.rows
     ]

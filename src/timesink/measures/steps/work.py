@@ -1,0 +1,220 @@
+"""What a step is made of by the work that asked for it: every nanosecond once, as in `parts`, and named otherwise.
+
+Kernel names differ between versions, GPUs and vendors; operators with their shapes do not. Of a job of several ranks
+the time is that of the rank that the others wait for.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.op_class import class_of_ops
+from timesink.knowledge.operators import OF_ONE_LIBRARY
+from timesink.measures.communication import may_communicate
+from timesink.measures.communication.waits import collective_waits
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.causes import LAUNCHING_CAUSES
+from timesink.measures.kernels.classification import modules
+from timesink.measures.steps.parts import pacing_windows, range_labels
+from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline.attribution import attribution, host_nesting, host_places, launch_links, names_at
+from timesink.model.arrays import Int32Array, Int64Array, found_at, none_of
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.nesting import slice_of
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace, remembered
+from timesink.records import Record
+
+COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "communication", "copy", "idle"
+BETWEEN_KERNELS: Final = ("kernel_gap", "graph_gap")
+_TEXT: Final = ("kind", "cause", "op", "shapes", "place", "kernel", "grid")
+_SCHEMA: Final = pl.Schema(dict.fromkeys(_TEXT, pl.String()) | dict.fromkeys(("total_ns", "count"), pl.Int64()))
+_GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+class StepWork(Record, eq=False):
+    """The kept steps; `total_ns` of all rows sums to `span_ns`, the length of the `step_count` steps together.
+
+    `launches`: calls that launched device work in them. `frame`: kind (compute, communication, copy, idle), cause (of
+    idle time), op and shapes (of the innermost operator; of a wait, who waits; else empty), place (its module, else the
+    innermost range), kernel and grid (with the block), total_ns, count (of device work; of idle time 0).
+    """
+
+    step_count: int
+    span_ns: int
+    launches: int
+    frame: pl.DataFrame
+
+
+@remembered
+def step_work(trace: Trace) -> StepWork:
+    """Take the steps of a trace apart by operator, shapes and place."""
+    windows, parts, launches = pacing_windows(trace), [pl.DataFrame(schema=_SCHEMA)], 0
+    for device, within in critical_path(trace):
+        launches += _launches(trace, device, within)
+        parts.append(_taken_apart(trace, device, within))
+    frame = pl.concat(parts).group_by(_TEXT, maintain_order=True).agg(pl.col("total_ns", "count").sum())
+    span_ns = int((windows["end_ns"] - windows["start_ns"]).sum())
+    return StepWork(windows.height, span_ns, launches, frame.filter((pl.col("total_ns") > 0) | (pl.col("count") > 0)))
+
+
+def critical_path(trace: Trace) -> list[tuple[Device, Intervals]]:
+    """Per device, on its own clock, the time that decided when the steps ended: together as long as they are. A device
+    comes twice where steps overlap, since one GPU paces this step and another the next.
+
+    From the end of a step on the GPU that paces it backwards: where it stood in a collective with nothing computed
+    meanwhile, what came before the last rank's arrival is that rank's time, and so on from there.
+    """
+    arrivals, offset_ns = _waits_by_device(trace)
+    found: dict[Device, list[tuple[int, int]]] = {}
+    for rank, gpu, start_ns, end_ns in pacing_windows(trace).iter_rows():
+        device, own_ns = (rank, gpu), offset_ns.get((rank, gpu), 0)
+        begin_ns, at_ns = start_ns - own_ns, end_ns - own_ns  # on the common clock
+        while at_ns > begin_ns:
+            ready_ns, late = arrivals.get(device, _NO_WAITS)
+            row = int(np.searchsorted(ready_ns, at_ns)) - 1  # the last before
+            from_ns = max(int(ready_ns[row]), begin_ns) if row >= 0 else begin_ns
+            clock_ns = offset_ns.get(device, 0)
+            found.setdefault(device, []).append((from_ns + clock_ns, at_ns + clock_ns))
+            device, at_ns = (late[row] if row >= 0 else device), from_ns
+    layered = ((device, layer) for device, parts in found.items() for layer in _layers(sorted(parts)))
+    return [(device, Intervals.union_of(*np.array(layer, np.int64).T)) for device, layer in layered]
+
+
+def _layers(parts: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Stretches in order of start, dealt out so that none overlap within a layer."""
+    layers: list[list[tuple[int, int]]] = []
+    for part in parts:
+        free = next((layer for layer in layers if layer[-1][1] <= part[0]), None)
+        if free is None:
+            layers.append([part])
+        else:
+            free.append(part)
+    return layers
+
+
+_Waits = tuple[Int64Array, list[Device]]
+_NO_WAITS: Final[_Waits] = (np.empty(0, np.int64), [])
+
+
+def _waits_by_device(trace: Trace) -> tuple[dict[Device, _Waits], dict[Device, int]]:
+    """Per device when the last came that it waited for, in order, on the common clock, and who; and how far its clock
+    is ahead of that."""
+    if not may_communicate(trace):
+        return {}, {}
+    waits, lines = collective_waits(trace), device_timeline(trace).by_device
+    columns = ["instance", "rank", "device", "ready_ns", "arrival_ns", "offset_ns", "exposed_wait_ns"]
+    calls = pl.concat([frame.select(columns) for frame in (waits.calls, waits.pairs) if frame.height] or [waits.calls])
+    if not calls.height:
+        return {}, {}
+    last = calls.filter(pl.col("arrival_ns") == pl.col("ready_ns")).unique(
+        "instance", keep="first", maintain_order=True
+    )
+    last = last.select("instance", late_rank="rank", late_device="device")
+    stood = calls.filter(pl.col("exposed_wait_ns") > 0).join(last, on="instance").sort("ready_ns", "instance")
+    found: dict[Device, _Waits] = {}
+    for (rank, gpu), rows in stood.group_by("rank", "device"):
+        late = [(int(peer), int(its)) for peer, its in rows.select("late_rank", "late_device").iter_rows()]
+        known = np.array([one in lines for one in late], np.bool_)
+        found[int(rank), int(gpu)] = rows["ready_ns"].to_numpy()[known], [one for one in late if one in lines]
+    ahead = calls.group_by("rank", "device").agg(pl.col("offset_ns").median())
+    return found, {(int(rank), int(gpu)): round(offset) for rank, gpu, offset in ahead.iter_rows()}
+
+
+def _taken_apart(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
+    """The rows of some stretches of a device's time; what lies beyond its recording is communication without a name."""
+    line = device_timeline(trace)[device]
+    parts = [
+        _device_work(trace, device, COMPUTE, windows),
+        _device_work(trace, device, COMMUNICATION, windows & line.exposed_communication),
+        _device_work(trace, device, COPY, windows & line.exposed_copy),
+        _idle(trace, device, windows),
+    ]
+    frame = pl.concat(parts)
+    rest = pl.DataFrame([[COMMUNICATION, *[""] * 6, windows.total_ns - int(frame["total_ns"].sum()), 0]],
+                        schema=_SCHEMA, orient="row")  # fmt: skip
+    return pl.concat([frame, rest])
+
+
+def _device_work(trace: Trace, device: Device, kind: str, within: Intervals) -> pl.DataFrame:
+    """The device work of one kind with the time of `within` in which each op was the first of its kind to run."""
+    low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), device)
+    rows = low + np.flatnonzero((class_of_ops(trace)[low:high].cast(pl.String) == kind).to_numpy())
+    start, end = (trace.get(DEVICE_OPS)[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
+    before = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end)))[:-1]
+    first = np.maximum(start, before)
+    own_ns = within.covered_ns(first, np.maximum(end, first))
+    is_in = within.covered_ns(start, start + 1) > 0
+    kept = (own_ns > 0) | is_in
+    named = _named(trace, rows[kept])
+    return (
+        named.with_columns(pl.Series("total_ns", own_ns[kept]), pl.Series("count", is_in[kept].astype(np.int64)))
+        .group_by(named.columns, maintain_order=True)
+        .agg(pl.col("total_ns", "count").sum())
+        .select(pl.lit(kind).alias("kind"), pl.lit("").alias("cause"), *_texts(), "total_ns", "count")
+    )
+
+
+def _texts() -> list[pl.Expr]:
+    of_grid = [pl.col(name).cast(pl.String) for name in _GRID]
+    grid = pl.concat_str(of_grid, separator=",").fill_null("").alias("grid")
+    return [*(pl.col(name).cast(pl.String).fill_null("") for name in _TEXT[2:-1]), grid]
+
+
+def _named(trace: Trace, rows: Int64Array) -> pl.DataFrame:
+    """op, shapes, place, kernel and the launch shape of some rows of `device_ops`."""
+    ops, host = trace.get(DEVICE_OPS)[rows], trace.get(HOST_OPS)
+    host_op = found_at(_asked_for(trace), attribution(trace).host_op[rows])
+    frame = ops.select(pl.col("name").alias("kernel"), *_GRID).with_columns(
+        names_at(host["name"], host_op, "op"), names_at(host["input_shapes"], host_op, "shapes")
+    )
+    return frame.with_columns(_places(trace, rows, host_op))
+
+
+@remembered
+def _asked_for(trace: Trace) -> Int32Array:
+    """For each row of `host_ops` the operator whose work it does: around one of a library, the one that is of none."""
+    host = trace.get(HOST_OPS)
+    of_library = matches(host["name"], OF_ONE_LIBRARY).to_numpy()
+    around = host_nesting(trace).innermost_value(np.where(of_library, -1, np.arange(host.height)))
+    return np.where((around >= 0) & of_library, around, np.arange(host.height)).astype(np.int32)
+
+
+def _places(trace: Trace, rows: Int64Array, host_op: Int32Array) -> pl.Series:
+    """The module around each of these rows, else the innermost range around its launch, else null."""
+    around = found_at(host_places(trace).range_, launch_links(trace).call[rows])
+    if not trace.get(API_CALLS).height:
+        around = none_of(rows.size)
+    ranges = names_at(range_labels(trace), around, "place").cast(pl.String)
+    of_module = names_at(modules(trace), host_op, "place").cast(pl.String) if trace.get(HOST_OPS).height else ranges
+    return of_module.zip_with(of_module.is_not_null(), ranges)
+
+
+def _idle(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
+    """Idle time by cause; of blocking waits, and of what no launching explains, also by who was at work."""
+    blame = idle_blame(trace)
+    stretches = blame.on(device)
+    inside_ns = windows.covered_ns(stretches["start_ns"], stretches["end_ns"])
+    kept = np.flatnonzero(inside_ns)
+    told = blame.told(stretches[kept], "call", "host_op").select(pl.col("cause", "call", "host_op").cast(pl.String))
+    who = pl.coalesce("host_op", "call").fill_null("")
+    launching = pl.col("cause").is_in([*LAUNCHING_CAUSES, *BETWEEN_KERNELS])
+    named = told.with_columns(pl.when(launching).then(pl.lit("")).otherwise(who).alias("op"))
+    sums = (
+        named.with_columns(pl.Series("total_ns", inside_ns[kept])).group_by("cause", "op").agg(pl.col("total_ns").sum())
+    )
+    empty = [pl.lit("").alias(name) for name in _TEXT[3:]]
+    ordered = sums.sort("total_ns", "cause", "op", descending=[True, False, False])
+    return ordered.select(
+        pl.lit(IDLE).alias("kind"), "cause", "op", *empty, "total_ns", pl.lit(0, pl.Int64).alias("count")
+    )
+
+
+def _launches(trace: Trace, device: Device, windows: Intervals) -> int:
+    """Calls that launched what began in these windows; work without a launch record counts for itself."""
+    low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), device)
+    start = trace.get(DEVICE_OPS)["start_ns"].to_numpy()[low:high]
+    call = launch_links(trace).call[low:high][windows.covered_ns(start, start + 1) > 0]
+    return int(np.unique(call[call >= 0]).size + np.count_nonzero(call < 0))

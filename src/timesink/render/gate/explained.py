@@ -1,0 +1,104 @@
+"""What the change of a step comes from, in a sentence and in tables: the largest part first, then who could do it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from timesink.knowledge.kernel_names import short_names
+from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.units import time_text
+from timesink.verify.outcomes import ChangedWork, ChangeKind, GateResult, StepChange
+from timesink.views import Sheet, listed
+
+_NAMED: Final = 3
+_SHOWN_WORKS: Final = 15
+_WORDS: Final = {
+    ChangeKind.SLOWER: ("the same kernels take longer", "the same kernels take less"),
+    ChangeKind.OTHER_KERNELS: ("the same work takes other kernels", "the same work takes other kernels"),
+    ChangeKind.LAUNCHES: ("more launches", "fewer launches"),
+    ChangeKind.OTHER_SHAPES: ("the same operators have other shapes", "the same operators have other shapes"),
+    ChangeKind.OTHER_OPERATORS: ("other operators", "other operators"),
+    ChangeKind.WAITS: ("the program waits for the GPU longer", "the program waits for the GPU less"),
+    ChangeKind.WAITING: ("the GPU waits longer", "the GPU waits less"),
+    ChangeKind.COMMUNICATION: ("communication takes longer", "communication takes less"),
+    ChangeKind.COPIES: ("copies take longer", "copies take less"),
+}
+
+
+def lead(result: GateResult) -> str:
+    """``+3.10 ms of +3.40 ms a step: more launches (aten::mul_ 0 → 250)``; "" where nothing was taken apart."""
+    if not result.changes or result.changes[0].delta_ns == 0:
+        return ""
+    first, total_ns = result.changes[0], sum(one.delta_ns for one in result.changes)
+    return f"{_signed(first.delta_ns)} of {_signed(total_ns)} a step: {words(first)}"
+
+
+def words(change: StepChange) -> str:
+    """The change in words, with what most of it is in."""
+    told = _WORDS[change.kind][change.delta_ns < 0]
+    if change.cause:
+        told += f": {IDLE_WORDS.get(change.cause, change.cause)}"
+    named = list(dict.fromkeys(text for one in _most(change.works, change.delta_ns) if (text := _work(change, one))))
+    return f"{told} ({', '.join(named[:_NAMED])})" if named else told
+
+
+def _most(works: Sequence[ChangedWork], delta_ns: int) -> Iterator[ChangedWork]:
+    """Those that go the way of the change; of other operators both what came and what went."""
+    return (one for one in works if one.delta_ns * delta_ns > 0)
+
+
+def _work(change: StepChange, one: ChangedWork) -> str:
+    """What is worth a name: work of the GPU, and who waits; idle time of a cause is named by that."""
+    if change.kind is ChangeKind.WAITING or not (name := _name(one)):
+        return ""
+    if change.kind is ChangeKind.LAUNCHES:
+        return f"{name} {_counts(one)}" if one.kernel_after or one.kernel_before else f"{one.place} {_counts(one)}"
+    if change.kind is ChangeKind.OTHER_OPERATORS:
+        return f"{name} is new" if not one.before_ns else f"{name} is gone" if not one.after_ns else name
+    return name
+
+
+def _name(one: ChangedWork) -> str:
+    kernel = one.kernel_after or one.kernel_before
+    return one.op or (short_names([kernel])[kernel] if kernel else one.place)
+
+
+def changes(result: GateResult) -> Sheet:
+    """What the change comes from: every kind once, with its share of the whole."""
+    total_ns = sum(one.delta_ns for one in result.changes)
+    rows = [(words(one), one.delta_ns, one.delta_ns / total_ns if total_ns else None) for one in result.changes]
+    unexplained_ns = sum(one.delta_ns for one in result.changes if one.cause == "unexplained")
+    joined = (
+        "" if result.joined_ratio is None else f"; {100 * result.joined_ratio:.0f} % of compute is joined by shapes"
+    )
+    note = f"sum: {_signed(total_ns)} per step, of which {_signed(unexplained_ns)} unexplained{joined}"
+    return listed("gate.changes", rows, note)
+
+
+def works(result: GateResult) -> Sheet:
+    """The works that change most, whatever the kind."""
+    found = [(one, work) for one in result.changes for work in one.works]
+    ranked = sorted(found, key=lambda pair: (-abs(pair[1].delta_ns), pair[1].op, pair[1].shapes))[:_SHOWN_WORKS]
+    short = short_names(name for _, work in ranked for name in (work.kernel_before, work.kernel_after) if name)
+    rows = (
+        (work.op or short.get(work.kernel_after or work.kernel_before, ""), work.shapes, work.place, one.kind.value,
+         _counts(work), work.before_ns, work.after_ns, work.delta_ns)
+        for one, work in ranked
+    )  # fmt: skip
+    return listed("gate.works", rows)
+
+
+def _counts(work: ChangedWork) -> str:
+    if not (work.count_before or work.count_after):
+        return ""
+    before, after = f"{work.count_before:.4g}", f"{work.count_after:.4g}"
+    return before if before == after else f"{before} → {after}"
+
+
+def suspects(result: GateResult) -> Sheet:
+    """Settings that the captures do not share, those that could make the first change first."""
+    rows = ((one.name, one.before, one.after, "yes" if one.can_cause else "") for one in result.suspects)
+    return listed("gate.suspects", rows)
+
+
+def _signed(time_ns: int) -> str:
+    return f"{'-' if time_ns < 0 else '+'}{time_text(abs(time_ns))}"

@@ -1,0 +1,225 @@
+"""What the change of a step comes from, joined by the work that asked for it; the parts sum to it to the nanosecond.
+
+Work is the same where operator, shapes and place (module, else range) are the same; what is left over is joined by
+operator and shapes, by operator, by kernel, and last by family or place. A joined work that launches more often costs
+the new launches at their price; the rest is what each launch costs more. Waiting for launches is split likewise.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.measures.idle.causes import LAUNCHING_CAUSES
+from timesink.measures.steps import work
+from timesink.measures.steps.work import BETWEEN_KERNELS, StepWork
+from timesink.verify.apportioning import apportion
+from timesink.verify.outcomes import ChangedWork, ChangeKind, StepChange
+
+
+class WorkName(NamedTuple):
+    """Work as one side names it: of kernels without an operator `op` is empty and `shapes` the launch size."""
+
+    op: str
+    shapes: str
+    place: str
+
+
+class Side(NamedTuple):
+    """What a work costs on one side, per step: time, launches, and time by kernel."""
+
+    total_ns: int
+    launches: float
+    kernels: Mapping[str, int]
+
+    @property
+    def kernel(self) -> str:
+        """The kernel with most of the time."""
+        return max(self.kernels, key=lambda name: (self.kernels[name], name), default="")
+
+
+class Joined(NamedTuple):
+    """One work on both sides; `level` is the join that found it, past the last where one side has none."""
+
+    name: WorkName
+    before: Side
+    after: Side
+    level: int
+
+
+_NOTHING: Final = Side(0, 0.0, {})
+Sides = dict[WorkName, Side]
+_SAME, _SHAPES, _KERNEL = 2, 4, 5  # levels up to which work is the same, has other shapes, has the same kernel
+
+
+def _family(name: WorkName, side: Side) -> object:
+    family = decode(side.kernel).family
+    return None if family is KernelFamily.OTHER else (family, name.place)
+
+
+def _by_operator(*parts: str) -> Callable[[WorkName, Side], object]:
+    """Those parts of the name of work; of kernels without an operator the kernel in its place."""
+    return lambda name, side: (name.op or side.kernel, *(getattr(name, part) for part in parts))
+
+
+LEVELS: Final[Sequence[Callable[[WorkName, Side], object]]] = (
+    _by_operator("shapes", "place"), _by_operator("shapes"), _by_operator("place"), _by_operator(),
+    lambda _, side: side.kernel, _family, lambda name, _: name.place or None,
+)  # fmt: skip
+
+
+def join_work(before: Sides, after: Sides) -> Iterator[Joined]:
+    """Each work of either side once, by the first of `LEVELS` that has it on both; what several share is one work."""
+    left = dict(before), dict(after)
+    for level, key in enumerate(LEVELS, 1):
+        found: tuple[dict[object, list[WorkName]], ...] = (defaultdict(list), defaultdict(list))
+        for side, names in zip(left, found, strict=True):
+            for name, cost in side.items():
+                if (of_name := key(name, cost)) is not None:
+                    names[of_name].append(name)
+        for shared in [one for one in found[0] if one in found[1]]:
+            sides = [_sum(side.pop(name) for name in names[shared]) for side, names in zip(left, found, strict=True)]
+            largest = found[1][shared][0]
+            yield Joined(largest, sides[0], sides[1], level)
+    for name, cost in left[0].items():
+        yield Joined(name, cost, _NOTHING, len(LEVELS) + 1)
+    for name, cost in left[1].items():
+        yield Joined(name, _NOTHING, cost, len(LEVELS) + 1)
+
+
+def _sum(sides: Iterable[Side]) -> Side:
+    total_ns, count, kernels = 0, 0.0, defaultdict[str, int](int)
+    for side in sides:
+        total_ns, count = total_ns + side.total_ns, count + side.launches
+        for name, spent_ns in side.kernels.items():
+            kernels[name] += spent_ns
+    return Side(total_ns, count, kernels)
+
+
+def joined_ratio(before: StepWork, after: StepWork) -> float | None:
+    """The share of both sides' compute joined by operator or kernel, and shapes; None where none is recorded."""
+    found = list(join_work(*(_works(_per_step(side), work.COMPUTE) for side in (before, after))))
+    total_ns = sum(one.before.total_ns + one.after.total_ns for one in found)
+    same_ns = sum(one.before.total_ns + one.after.total_ns for one in found if one.level <= _SAME)
+    return same_ns / total_ns if total_ns else None
+
+
+def changes(before: StepWork, after: StepWork) -> tuple[StepChange, ...]:
+    """All kinds of change, those that go the way of the step first, the largest first; they sum to its change."""
+    rows = [_per_step(side) for side in (before, after)]
+    found: dict[tuple[ChangeKind, str], list[ChangedWork]] = defaultdict(list)
+    for kind, cause, one in _of_device(rows):
+        found[kind, cause].append(one)
+    calls = [side.launches / max(side.step_count, 1) for side in (before, after)]
+    for kind, cause, one in _of_idle(rows, calls):
+        found[kind, cause].append(one)
+    made = [
+        StepChange(kind, cause, sum(one.delta_ns for one in works), tuple(sorted(works, key=_size)))
+        for (kind, cause), works in found.items()
+    ]
+    made = [one for one in made if one.delta_ns or any(work.delta_ns for work in one.works)]
+    total_ns = sum(one.delta_ns for one in made)
+    sign = 1 if total_ns >= 0 else -1
+    return tuple(sorted(made, key=lambda one: (-sign * one.delta_ns, one.kind, one.cause)))
+
+
+def _size(one: ChangedWork) -> tuple[int, str, str]:
+    return -abs(one.delta_ns), one.op, one.shapes
+
+
+Row = tuple[str, str, str, str, str, str, str, int, float]
+
+
+def _per_step(side: StepWork) -> list[Row]:
+    """kind, cause, op, shapes, place, kernel, grid, whole nanoseconds and launches per step."""
+    frame, steps = side.frame, max(side.step_count, 1)
+    shares = apportion(frame["total_ns"].to_list(), steps)
+    counts = (frame["count"] / steps).to_list()
+    texts = frame.drop("total_ns", "count").rows()
+    return [(*row, share, count) for row, share, count in zip(texts, shares, counts, strict=True)]
+
+
+def _of_device(rows: Sequence[list[Row]]) -> Iterator[tuple[ChangeKind, str, ChangedWork]]:
+    """Compute taken apart; communication and copies whole, by what they do."""
+    for joined in join_work(*(_works(side, work.COMPUTE) for side in rows)):
+        yield from _taken_apart(joined)
+    for of_work, kind in ((work.COMMUNICATION, ChangeKind.COMMUNICATION), (work.COPY, ChangeKind.COPIES)):
+        for joined in join_work(*(_works(side, of_work) for side in rows)):
+            yield kind, "", _changed(joined, joined.after.total_ns - joined.before.total_ns)
+
+
+def _works(rows: Iterable[Row], wanted: str) -> Sides:
+    gathered: dict[WorkName, list[Side]] = defaultdict(list)
+    for kind, _, op, shapes, place, kernel, grid, total_ns, count in rows:
+        if kind == wanted:  # a kernel without an operator is work of its own
+            name = WorkName(op, shapes, place) if op else WorkName("", f"{kernel} {grid}", place)
+            gathered[name].append(Side(total_ns, count, {kernel: total_ns}))
+    return {name: _sum(sides) for name, sides in gathered.items()}
+
+
+def _taken_apart(joined: Joined) -> Iterator[tuple[ChangeKind, str, ChangedWork]]:
+    """Launches more or fewer at their price, and what each of the others costs more."""
+    _, before, after, level = joined
+    delta_ns = after.total_ns - before.total_ns
+    if level > _KERNEL:
+        both_named = bool(joined.name.op) or level != _KERNEL + 1
+        yield ChangeKind.OTHER_OPERATORS if both_named else ChangeKind.OTHER_KERNELS, "", _changed(joined, delta_ns)
+        return
+    launched_ns = launches_cost(before, after)
+    if launched_ns:
+        yield ChangeKind.LAUNCHES, "", _changed(joined, launched_ns)
+    if _SAME < level <= _SHAPES:
+        kind = ChangeKind.OTHER_SHAPES
+    else:
+        kind = ChangeKind.SLOWER if same_kernels(before, after) else ChangeKind.OTHER_KERNELS
+    yield kind, "", _changed(joined, delta_ns - launched_ns)
+
+
+def launches_cost(before: Side, after: Side) -> int:
+    """Nanoseconds of the launches that only one side makes, at what one costs there."""
+    dearer = after if after.launches > before.launches else before
+    return round((after.launches - before.launches) * dearer.total_ns / dearer.launches) if dearer.launches else 0
+
+
+def same_kernels(before: Side, after: Side) -> bool:
+    """Whether kernels that both sides run take most of the time of both."""
+    shared = before.kernels.keys() & after.kernels.keys()
+    return all(2 * sum(side.kernels[name] for name in shared) >= side.total_ns for side in (before, after))
+
+
+def _changed(joined: Joined, delta_ns: int) -> ChangedWork:
+    name, before, after, _ = joined
+    shapes = name.shapes if name.op else ""
+    return ChangedWork(
+        name.op, shapes, name.place, before.kernel, after.kernel, before.launches, after.launches,
+        before.total_ns, after.total_ns, delta_ns,
+    )  # fmt: skip
+
+
+_IDLE_KINDS: Final = {
+    "sync": ChangeKind.WAITS,
+    "copy_staging": ChangeKind.COPIES,
+    "dependency_copy": ChangeKind.COPIES,
+    "dependency_communication": ChangeKind.COMMUNICATION,
+}
+
+
+def _of_idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[tuple[ChangeKind, str, ChangedWork]]:
+    """Blocking waits by who waits; waiting for launches by how many there are; other waiting by cause."""
+    spent: list[dict[tuple[str, str], int]] = [defaultdict(int), defaultdict(int)]
+    for side, own in zip(spent, rows, strict=True):
+        for kind, cause, op, *_, total_ns, _ in own:
+            if kind == work.IDLE:
+                side[cause, op] += total_ns
+    kernels = [sum(row[-1] for row in side if row[0] != work.IDLE) for side in rows]
+    for cause, op in dict.fromkeys([*spent[0], *spent[1]]):
+        sides = [side.get((cause, op), 0) for side in spent]
+        counts = calls if cause in LAUNCHING_CAUSES else kernels if cause in BETWEEN_KERNELS else (0.0, 0.0)
+        before, after = (Side(ns, count, {}) for ns, count in zip(sides, counts, strict=True))
+        delta_ns, launched_ns = after.total_ns - before.total_ns, launches_cost(before, after)
+        joined = Joined(WorkName(op, "", IDLE_WORDS.get(cause, cause)), before, after, 1)
+        if launched_ns:
+            yield ChangeKind.LAUNCHES, "", _changed(joined, launched_ns)
+        kind = _IDLE_KINDS.get(cause, ChangeKind.WAITING)
+        yield kind, cause if kind is ChangeKind.WAITING else "", _changed(joined, delta_ns - launched_ns)

@@ -1,0 +1,185 @@
+import json
+from pathlib import Path
+
+import jsonschema
+import polars as pl
+import pytest
+from benchmarks.faults import slower
+from hypothesis import given, settings
+from tests.laws import examples
+from tests.strategies import traces
+from tests.tables import trace_of
+
+from timesink.measures.steps.parts import step_parts
+from timesink.measures.steps.work import step_work
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.records import replace
+from timesink.render import Format, render
+from timesink.render.gate import page
+from timesink.render.schemas import schema
+from timesink.verify.changes import changes, joined_ratio
+from timesink.verify.compare import compare_captures
+from timesink.verify.outcomes import ChangeKind, StepChange
+from timesink.verify.suspects import suspects
+
+
+@settings(deadline=None, max_examples=examples(25))
+@given(traces())
+def test_work_sums_to_the_steps_that_parts_sum_to(trace: Trace) -> None:
+    work, parts = step_work(trace), step_parts(trace)
+    assert int(work.frame["total_ns"].sum()) == work.span_ns == parts.span_ns
+    assert work.frame["total_ns"].min() is None or work.frame["total_ns"].min() >= 0  # type: ignore[operator]
+
+
+@settings(deadline=None, max_examples=examples(25))
+@given(traces(), traces())
+def test_changes_sum_to_the_change_of_the_mean_step_to_the_nanosecond(before: Trace, after: Trace) -> None:
+    sides = step_work(before), step_work(after)
+    means = [(2 * side.span_ns + side.step_count) // (2 * side.step_count) if side.step_count else 0 for side in sides]
+    made = changes(*sides)
+    assert sum(one.delta_ns for one in made) == means[1] - means[0]
+    assert all(one.delta_ns == sum(work.delta_ns for work in one.works) for one in made)
+
+
+@settings(deadline=None, max_examples=examples(25))
+@given(traces())
+def test_nothing_changes_against_itself_nor_where_every_kernel_has_another_name(trace: Trace) -> None:
+    assert not any(one.delta_ns for one in changes(step_work(trace), step_work(trace)))
+    renamed = trace[DEVICE_OPS].with_columns(
+        pl.when(pl.col("kind") == "kernel")
+        .then(pl.col("name").cast(pl.String) + "_2")
+        .otherwise("name")
+        .cast(pl.Categorical)
+        .alias("name")
+    )
+    other = replace(trace, tables={**trace.tables, DEVICE_OPS: renamed})
+    named = pl.DataFrame({"op": step_work(trace).frame.filter(pl.col("kind") == "compute")["op"]})
+    if (
+        named.height
+        and (named["op"] != "").all()
+        and step_work(other).frame["kind"].equals(step_work(trace).frame["kind"])
+    ):
+        assert joined_ratio(step_work(trace), step_work(other)) == 1.0
+
+
+def program(*work: tuple[str, str, str, int], wait_us: int = 0, idle_us: int = 0) -> Trace:
+    """Two marked steps of operators: name, shapes, kernel, length in us. Then the program waits, or does nothing."""
+    rows: dict[str, list[str]] = {"host_ops": [], "api_calls": [], "device_ops": [], "ranges": []}
+    now, number = 0, 0
+    for step in range(3):
+        begun = now
+        for name, shapes, kernel, length in work:
+            number += 1
+            rows["host_ops"].append(f"| o{number} | {name} | {now} | {now + 4} | {shapes} |")
+            rows["api_calls"].append(f"| c{number} | cudaLaunchKernel | {now + 1} | {now + 3} | {number} |")
+            rows["device_ops"].append(f"| k{number} | {kernel} | {now + 3} | {now + 3 + length} | {number} |")
+            now += length + 4
+        if wait_us:
+            rows["api_calls"].append(f"| w{step} | cudaDeviceSynchronize | {now} | {now + wait_us} | 0 |")
+        now += wait_us + idle_us
+        rows["ranges"].append(f"| r{step} | ProfilerStep#{step} | {begun} | {now} |")
+    heads = {
+        "host_ops": "| host_ops | name | start_us | end_us | input_shapes |",
+        "api_calls": "| api_calls | name | start_us | end_us | correlation |",
+        "device_ops": "| device_ops | name | start_us | end_us | correlation |",
+        "ranges": "| ranges | name | start_us | end_us |",
+    }
+    return trace_of("\n\n".join("\n".join([heads[table], *rows[table]]) for table in heads))
+
+
+MM = ("aten::mm", "[[8,8],[8,8]]", "gemm_a", 100)
+ADD = ("aten::add", "[[8,8]]", "pointwise", 20)
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "named"),
+    [(program(("aten::mm", MM[1], "gemm_b", 180), ADD), ChangeKind.OTHER_KERNELS, "aten::mm"),
+     (program((*MM[:3], 180), ADD), ChangeKind.SLOWER, "aten::mm"),
+     (program(("aten::mm", "[[16,8],[8,8]]", "gemm_a", 180), ADD), ChangeKind.OTHER_SHAPES, "aten::mm"),
+     (program(MM, *[ADD] * 6), ChangeKind.LAUNCHES, "aten::add"),
+     (program(MM, ADD, ("aten::mul", "[[8,8]]", "times", 90)), ChangeKind.OTHER_OPERATORS, "aten::mul"),
+     (program(MM, ADD, idle_us=100), ChangeKind.WAITING, ""),
+     (program(("aten::miopen_mm", MM[1], "Cijk", 180), ADD), ChangeKind.OTHER_OPERATORS, "aten::miopen_mm")],
+)  # fmt: skip
+def test_a_planted_change_leads_under_its_name(after: Trace, kind: ChangeKind, named: str) -> None:
+    result = compare_captures((program(MM, ADD), after))
+    first = result.changes[0]
+    assert first.kind is kind
+    assert first.delta_ns * 2 > sum(one.delta_ns for one in result.changes) > 0
+    assert not named or first.works[0].op == named
+    assert named in page(result).title
+    assert page(result).title[2:].startswith("+")
+    assert page(result).sheets[0].key == "changes"
+    jsonschema.validate(document := json.loads(render(result, Format.JSON)), schema("gate"))
+    assert all(one["delta_ns"] == sum(work["delta_ns"] for work in one["works"]) for one in document["changes"])
+
+
+def test_an_operator_of_one_library_is_the_one_that_was_asked_for() -> None:
+    def convolved(library: str, kernel: str) -> Trace:
+        return trace_of(f"""
+            | host_ops | name                      | start_us | end_us | input_shapes |
+            | a        | aten::convolution         | 0        | 20     | [[1,3,8,8]]  |
+            | b        | aten::{library}_convolution | 1      | 19     | [[1,3],[]]   |
+
+            | api_calls | name             | start_us | end_us | correlation |
+            | c         | cudaLaunchKernel | 5        | 6      | 1           |
+
+            | device_ops | name     | start_us | end_us | correlation |
+            | k          | {kernel} | 10       | 60     | 1           |
+            """)
+
+    sides = step_work(convolved("cudnn", "implicit_gemm")), step_work(convolved("miopen", "Cijk_gfx942"))
+    assert joined_ratio(*sides) == 1.0
+    kinds = {one.kind for one in changes(*sides) if one.works[0].op}
+    assert kinds <= {ChangeKind.SLOWER, ChangeKind.OTHER_KERNELS}
+
+
+def test_settings_that_could_do_it_stand_first() -> None:
+    differing = {"git": ("a", "b"), "ranks.0.torch": ("2.10", "2.11"), "hostname": ("x", "y")}
+    made = (StepChange(ChangeKind.OTHER_KERNELS, "", 1, ()),)
+    assert [(one.name, one.can_cause) for one in suspects(differing, made)] == [
+        ("ranks.0.torch", True), ("git", False), ("hostname", False),
+    ]  # fmt: skip
+    assert [one.can_cause for one in suspects(differing, ())] == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("h100_Falconsai_nsfw_image_detection", "mi300_Falconsai_nsfw_image_detection"),
+     ("h100_gaunernst_bert-small-uncased", "mi300_gaunernst_bert-small-uncased")],
+)  # fmt: skip
+def test_one_model_of_two_vendors_is_joined_by_operator_and_shapes(shared_data: Path, before: str, after: str) -> None:
+    from timesink.readers import read
+
+    folder = shared_data / "public" / "kineto"
+    sides = [step_work(read([folder / f"{name}.json.gz"])) for name in (before, after)]
+    ratio = joined_ratio(sides[0], sides[1])
+    assert ratio is not None
+    assert ratio >= 0.95
+
+
+SMALL = ("tf32_off", "adamw_one_by_one", "pageable_batch", "words_counted_by_one_rank", "bucket_of_everything")
+
+
+def held(pairs: list[slower.Compared]) -> float:
+    """Parts sum to the change of every pair; the share of those that show their fault in which it leads."""
+    for pair in pairs:
+        change_ns = pair.after_ns - pair.before_ns
+        assert abs(pair.sum_ns - change_ns) <= max(0.02 * abs(change_ns), 2), pair
+    shown = [pair.is_right for pair in pairs if pair.is_shown]
+    return sum(shown) / len(shown)
+
+
+def test_planted_faults_lead_the_comparison_with_their_fix() -> None:
+    pairs = list(slower.all_pairs(SMALL))
+    assert len(pairs) == 9
+    assert held(pairs) == 1.0
+
+
+@pytest.mark.slow
+def test_of_all_pairs_of_the_suite_nine_in_ten_lead_with_their_cause() -> None:
+    pairs = list(slower.all_pairs())
+    assert len(pairs) == 58
+    assert held(pairs) >= 0.9
+    assert held([pair for pair in pairs if slower.side_of(pair.program) == "aside"]) >= 0.9

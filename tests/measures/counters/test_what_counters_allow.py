@@ -17,6 +17,7 @@ from timesink.measures.counters.bounds import awake_ns, bound_of_any
 from timesink.measures.counters.causes import bound_in_fp32, gain_ns, is_tiny
 from timesink.measures.counters.limiter import limits_of, why_unexplained
 from timesink.measures.counters.operations import variant_of
+from timesink.measures.counters.pages import given_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.records import replace
@@ -58,6 +59,19 @@ def test_leaving_counters_out_never_turns_an_answer(report: str) -> None:
             assert narrow.least_share(cause) <= full.shares[cause] + 1e-9 <= narrow.most_share(cause) + 2e-9, (
                 one.function
             )
+
+
+@pytest.mark.parametrize(
+    "page", ["cuda.sol.txt", "triton.sol.csv", "cuda.details.txt", "plain.txt", "triton.summary.txt"]
+)
+def test_a_page_of_levels_is_explained_in_few_ways(page: str) -> None:
+    """Each takes 50 us: what does not change an answer is not tried apart."""
+    with unpacked(KERNELS.parents[1] / f"tests/data/ncu_pages/{page}.xz") as path:
+        launches = kernel_counters(read(path, cache=False))
+    for one in launches:
+        given_ways = [*given_of(one)]
+        assert len(given_ways) <= 600
+        assert len({id(way.work) for way in given_ways}) <= 100
 
 
 @pytest.mark.parametrize(("passes", "requests"), [(98, 7), (95, 10), (90, 9), (99, 11), (80, 6)])

@@ -249,6 +249,7 @@ def _table() -> dict[str, tuple[str, str, str]]:
     return table
 
 
+@cache
 def units_of(capability: tuple[int, int] | None) -> tuple[str, ...]:
     """Base names of the units in the chip's throughput breakdowns, as its reports list them; of a chip
     without reports, those of all chips."""

@@ -11,6 +11,7 @@ constituents are the leaves. *Occupancy* is how full a kernel keeps the GPU with
 import math
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -185,6 +186,7 @@ _SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
 _BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in _SUMMARIES)
 _OF_SM = ("sm__", "idc__")
 _APART = 1.1  # times its busiest unit: 0.99 to 1.00 of it on 8.0 and 9.0, 1.93 to 2.00 times on 7.5
+_LAST_ASKED = 16  # launches: what explains one asks for its units again and again
 _ROUNDING = 0.0002  # a page printed with two digits of percent
 
 
@@ -201,6 +203,7 @@ class Leaf(Record):
     hottest: float
 
 
+@lru_cache(maxsize=_LAST_ASKED)
 def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
     """The leaves that were measured, busiest first; ties by name. Where a page leaves them out, its throughputs. L1's
     own level is a floor of its units: where none comes near it, their stated peak is not this chip's."""
@@ -215,6 +218,7 @@ def is_complete(kernel: KernelCounters) -> bool:
     return all(name in kernel.texts for name in _BREAKDOWNS) or _reaches_summaries(kernel) is True
 
 
+@lru_cache(maxsize=_LAST_ASKED)
 def lacks_units(kernel: KernelCounters) -> bool:
     """Whether a page holds throughputs of whole levels, but not of the unit that is busiest in them."""
     if any(name in kernel.texts for name in _BREAKDOWNS):

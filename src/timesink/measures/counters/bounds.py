@@ -87,9 +87,10 @@ def used(leaf: Leaf) -> float:
 def is_between_barriers(top: Leaf, units: tuple[Leaf, ...], stalls: Stalls | None) -> bool:
     """Whether issue slots go to tests and branches between barriers: warps wait for those most of all, the unit that
     executes them is full as well, and no arithmetic is busier."""
+    if top.resource not in (Resource.ISSUE, Resource.CONTROL):
+        return False
     barriers = max((used(leaf) for leaf in units if BARRIERS in leaf.name), default=0.0)
-    is_top = stalls is not None and stalls.is_at_barriers
-    return is_top and top.resource in (Resource.ISSUE, Resource.CONTROL) and barriers >= FAR_FROM_FULL
+    return barriers >= FAR_FROM_FULL and stalls is not None and stalls.is_at_barriers
 
 
 def bound_without(cause: Cause, units: tuple[Leaf, ...], waste: Waste) -> float:

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import inf, isfinite
 
-from timesink.knowledge.gpus import LANES
 from timesink.knowledge.metric_names import NOT_KNOWN, meant_by
 from timesink.measures.counters import (
-    MEMORY,
     KernelCounters,
     Leaf,
     Occupancy,
@@ -28,41 +26,26 @@ from timesink.measures.counters import (
     leaves,
 )
 from timesink.measures.counters.bounds import (
-    BARRIERS,
     FAR_FROM_FULL,
-    FOR_LOADS,
-    MOSTLY,
     PRODUCT_WORK,
-    TAGS,
     LoadWait,
     bound_in_tf32,
-    bound_of_any,
-    bound_of_fewer_waits,
     bound_without,
-    is_between_barriers,
     is_fp32_product,
-    kept_when_coalesced,
     may_be_product,
     used,
 )
 from timesink.measures.counters.page_bounds import OF_LOCAL
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.roofline import KernelRoofline
-from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Stalls
+from timesink.measures.counters.shares import NO_QUEUE, shares_of
+from timesink.measures.counters.stalls import FULL, Stalls
 from timesink.measures.counters.uncounted import MOST_NEEDED
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, field, replace
 from timesink.units import share_text, times_text
 
-# In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
-_WASTES = (
-    *(Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE),
-    Cause.LATENCY,
-)
-_LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
-_FENCES = frozenset({"membar"})
-_SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
 _UNIT_ROOFS = {
     Resource.DRAM: "DRAM",
     Resource.L2: "L2",
@@ -78,7 +61,6 @@ _UNIT_ROOFS = {
 }
 _FULL = "--set full"
 _TELLS = f"to decide, profile with {_FULL} or export the raw page"
-_NO_QUEUE = 0.1  # of the waiting
 
 
 class KernelLimits(Record, eq=False):
@@ -118,7 +100,7 @@ class KernelLimits(Record, eq=False):
     def is_half_busy(self) -> bool:
         """Whether its busiest unit is below 60 % of its peak and warps do not queue for it: then it is bound by what it
         waits for or wastes, not by that unit's work ("Kernel Profiling Guide", speed of light)."""
-        has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(FULL) >= _NO_QUEUE
+        has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(FULL) >= NO_QUEUE
         queues = has_queue or self.queued_loads is not None
         return used(self.top) < FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
 
@@ -214,7 +196,7 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
         return f"{len(kernel.failed)} counters are NaN (failed passes)"
     kernel = with_dram(kernel)
     has_all, has_levels = is_complete(kernel), lacks_units(kernel)
-    given = [one for one in given_of(kernel) if one.units]
+    given = [*given_of(kernel)]
     allowed = [_explained(kernel, one, has_all, has_levels) for one in given]
     if not allowed:
         none = f"no unit's throughput was collected{_misspelt(kernel)}"
@@ -272,128 +254,20 @@ def _moves_bytes_at_peak(one: KernelLimits) -> bool:
 
 def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:
     """The kernel as these units, wastes and waits explain it."""
-    units, waste, stalls, roofline = given.units, given.waste, given.stalls, given.roofline
-    top, even = _top(units, waste)
-    busy = used(top)
-    shares = dict.fromkeys(Cause, 0.0)
-    left = _share_out_busy(shares, top, even, waste)
-    queue = given.queue if given.queue is not None and busy < FAR_FROM_FULL and given.queue.queued else None
-    is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, units, stalls)
-    shares[Cause.LATENCY if is_waiting else _work(top, given.dram_side)] += left
-    _share_out_idle(shares, 1 - busy, waste, given.occupancy, stalls, queue)
-    bounds = {cause: _ceiling(cause, given) if shares[cause] > 0 else 1.0 for cause in Cause}
-    bounds[Cause.OCCUPANCY] = min(bounds[Cause.OCCUPANCY], bound_of_any(kernel))
+    work, stalls, roofline, occupancy = given.work, given.stalls, given.roofline, given.occupancy
+    top, waste, of_any = work.top, work.waste, given.bound_of_any
+    queue = given.queue if given.queue is not None and work.is_far_from_full and given.queue.queued else None
+    shares = shares_of(work, occupancy, stalls, queue, given.dram_side)
+    bounds = {cause: work.bound_without(cause) if share > 0 else 1.0 for cause, share in shares.items()}
+    if shares[Cause.OCCUPANCY] > 0:
+        bounds[Cause.OCCUPANCY] = min(bounds[Cause.OCCUPANCY], of_any)
     if shares[Cause.LATENCY] > 0:
-        fewer = bound_of_fewer_waits(units, waste, top, stalls, roofline)
-        bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, bound_of_any(kernel)))
+        fewer = work.bound_of_fewer_waits(stalls, roofline)
+        bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, of_any))
     may_be = may_be_product(kernel, top, waste, roofline)
     if is_fp32_product(kernel) or (has_levels if may_be is None else may_be):
         in_tf32 = inf if has_levels else bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(
-        kernel, units, has_all, has_levels, shares, bounds, roofline, given.occupancy, stalls, waste, top, queue
+        kernel, work.units, has_all, has_levels, shares, bounds, roofline, occupancy, stalls, waste, top, queue
     )
-
-
-def _ceiling(cause: Cause, given: Given) -> float:
-    """The bound without the cause, worked out once for all that have these units and this waste."""
-    if cause not in given.ceilings:
-        given.ceilings[cause] = bound_without(cause, given.units, given.waste)
-    return given.ceilings[cause]
-
-
-def _top(units: tuple[Leaf, ...], waste: Waste) -> tuple[Leaf, float]:
-    """The busiest leaf, and how busy it is where its work is even.
-
-    Atomics on few words keep one slice of L2 busy while the average is low: then that slice. To ask whether a copy has
-    arrived keeps the unit of barriers busy; where another unit is full, that one.
-    """
-    visible = [leaf for leaf in units if leaf.resource is not Resource.HIDDEN] or list(units)
-    full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= FAR_FROM_FULL]
-    top = max(full if waste.copies_ahead and full else visible, key=used)
-    hot = [
-        leaf for leaf in visible if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > used(top)
-    ]
-    if not hot:
-        return top, top.busy
-    hottest = max(hot, key=lambda leaf: leaf.hottest)
-    return Leaf(hottest.name, Resource.L2, hottest.hottest, hottest.hottest), hottest.busy
-
-
-def _share_out_busy(shares: dict[Cause, float], top: Leaf, even: float, waste: Waste) -> float:
-    """Give each kind of waste its part of the busy time; what is left is necessary work. What one slice of L2 does
-    beyond the others is the atomics'."""
-    left = busy = used(top)
-    for cause in _WASTES:
-        wasted = waste.of(cause, top.resource)
-        if cause is Cause.ATOMICS and even < top.busy:
-            wasted = 1 - (1 - wasted) * even / top.busy
-        if cause is Cause.UNCOALESCED and top.resource is Resource.L2 and wasted and TAGS not in top.name:
-            wasted = max(wasted, 1 - kept_when_coalesced(top, waste))  # of the direction that is busy
-        part = min(left, busy * wasted)
-        shares[cause] += part
-        left -= part
-    return left
-
-
-def _work(top: Leaf, dram_side: float | None) -> Cause:
-    """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is, if
-    DRAM is at least half as busy. What executes barriers works for warps that wait for each other."""
-    if BARRIERS in top.name:
-        return Cause.LATENCY
-    if top.resource in MEMORY:
-        return Cause.MEMORY
-    is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)
-    return Cause.MEMORY if is_shared and dram_side is not None and dram_side >= top.busy / 2 else Cause.COMPUTE
-
-
-def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
-    """Whether warps wait for loads and not for the busiest unit: one of the SM, far from full, whose queue is empty."""
-    if top.resource is not Resource.L1 or stalls is None or top.busy >= FAR_FROM_FULL:
-        return False
-    return stalls.of(FULL) < _NO_QUEUE and stalls.of(_LOAD_STALLS) >= MOSTLY
-
-
-def _share_out_idle(
-    shares: dict[Cause, float],
-    idle: float,
-    waste: Waste,
-    occupancy: Occupancy,
-    stalls: Stalls | None,
-    queue: LoadWait | None,
-) -> None:
-    """Give the time in which even the busiest unit waits to what it waits for; queues of loads are work of memory."""
-    without_blocks = min(idle, occupancy.sm_idle or 0.0)
-    shares[Cause.OCCUPANCY] += without_blocks
-    left = waiting = idle - without_blocks
-    for cause, ratio in _waiting_for_waste(waste, stalls).items():
-        part = min(left, waiting * ratio)
-        shares[cause] += part
-        left -= part
-    if queue is not None and stalls is not None:
-        part = left * stalls.of(FOR_LOADS) * queue.queued
-        shares[Cause.MEMORY] += part
-        left -= part
-    hidden = HIDDEN_BY_WARPS - (FOR_LOADS if waste.copies_ahead else frozenset())
-    hideable = 1.0 if stalls is None else stalls.of(hidden)
-    room = 0.0 if occupancy.achieved is None else max(0.0, 1 - occupancy.achieved)
-    part = left * hideable * room
-    shares[Cause.OCCUPANCY] += part
-    shares[Cause.LATENCY] += left - part
-
-
-def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
-    """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp wrote: of atomics the
-    share that they are of all writes."""
-    if stalls is None:
-        return {}
-    loads, shared = stalls.of(_LOAD_STALLS), stalls.of(_SHARED_STALLS)
-    fences = stalls.of(_FENCES) * max(0.0, waste.atomic_writes - waste.atomic_requests)
-    lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / LANES)
-    return {
-        Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
-        Cause.ATOMICS: loads * waste.atomic_requests + fences + shared * waste.of(Cause.ATOMICS, Resource.L1),
-        Cause.BANK_CONFLICTS: shared * waste.of(Cause.BANK_CONFLICTS, Resource.L1),
-        Cause.UNCOALESCED: loads * waste.of(Cause.UNCOALESCED, Resource.L1),
-        Cause.DIVERGENCE: (1 - stalls.of(FULL)) * lanes,
-    }

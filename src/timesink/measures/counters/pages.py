@@ -26,13 +26,22 @@ from timesink.measures.counters import (
     resource_of,
     throughput_of,
 )
-from timesink.measures.counters.bounds import FAR_FROM_FULL, FOR_LOADS, MOSTLY, TRAFFIC, LoadWait, load_wait
+from timesink.measures.counters.bounds import (
+    FAR_FROM_FULL,
+    FOR_LOADS,
+    MOSTLY,
+    TRAFFIC,
+    LoadWait,
+    bound_of_any,
+    load_wait,
+)
 from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
+from timesink.measures.counters.shares import Work, work_of
 from timesink.measures.counters.stalls import Stalls, stalls_of
 from timesink.measures.counters.uncounted import possible_wastes
 from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of
-from timesink.records import Record, field, replace
+from timesink.records import Record, replace
 
 TOLD_FROM: Final = 0.3  # of a warp's cycles between two instructions: the rule on stalls names reasons from here on
 # A reason that stands for its kind, and another of the kind, of waits that the messages do not name.
@@ -59,19 +68,17 @@ _PER_CYCLE: Final = (("issued", "active"), ("executed", "elapsed"))
 
 
 class Given(Record):
-    """One launch as it may have run. `units` as `leaves` of a report; `queue`: its loads, if they queue; `dram_side`:
-    the share of DRAM's roof where its bytes take longer than its operations, by the roofline. `ceilings` are bounds
-    without a cause as they become known: all that have these units and this waste share them. `is_counted`: it has
-    nothing but what was counted."""
+    """One launch as it may have run. `work` has units as `leaves` of a report; `queue`: its loads, if they queue;
+    `dram_side`: the share of DRAM's roof where its bytes take longer than its operations, by the roofline.
+    `is_counted`: it has nothing but what was counted."""
 
-    units: tuple[Leaf, ...]
-    waste: Waste
+    work: Work
+    bound_of_any: float
     occupancy: Occupancy
     stalls: Stalls | None
     roofline: KernelRoofline | None
     queue: LoadWait | None
     dram_side: float | None
-    ceilings: dict[Cause, float] = field(default_factory=dict)
     is_counted: bool = False
 
 
@@ -83,8 +90,8 @@ def with_dram(kernel: KernelCounters) -> KernelCounters:
 
 
 def given_of(kernel: KernelCounters) -> Iterator[Given]:
-    """Every launch that the counters allow: one where units were measured."""
-    roofline = roofline_of(kernel)
+    """Every launch that the counters allow: one where all was counted, none where no unit was."""
+    roofline, of_any = roofline_of(kernel), bound_of_any(kernel)
     if lacks_units(kernel):
         if leaves(kernel):
             yield from _allowed(kernel, roofline)
@@ -93,6 +100,8 @@ def given_of(kernel: KernelCounters) -> Iterator[Given]:
     dram = roofline.memory_of("dram") if roofline is not None else None
     if dram is not None and not any(leaf.resource is Resource.DRAM for leaf in units):
         units = (*units, Leaf("dram__bytes", Resource.DRAM, dram.share, dram.share))
+    if not units:
+        return
     side = dram.share if dram is not None and roofline is not None and roofline.is_memory_side else None
     wait = load_wait(kernel, units, stalls)
     wastes, occupancy = [*possible_wastes(kernel)], occupancy_of(kernel)
@@ -100,24 +109,26 @@ def given_of(kernel: KernelCounters) -> Iterator[Given]:
     if stalls is None and len(wastes) > 1:
         waits += [(one, queue) for one in _stalls(kernel, Told()) for queue in _queues(units, one)]
     for waste, is_sure in wastes:
-        known: dict[Cause, float] = {}
+        work = work_of(units, waste)
         for at, (one, queue) in enumerate(waits):
-            yield Given(units, waste, occupancy, one, roofline, queue, side, known, is_sure and not at)
+            yield Given(work, of_any, occupancy, one, roofline, queue, side, is_sure and not at)
 
 
 def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterator[Given]:
     told = told_in(kernel.messages)
     kernel = replace(kernel, values={**told.counters, **kernel.values})
-    occupancy = occupancy_of(kernel)
+    occupancy, of_any = occupancy_of(kernel), bound_of_any(kernel)
     wastes, waits = list(_wastes(kernel, told)), list(_stalls(kernel, told))
     for units in _units(kernel, told, occupancy):
         dram = next((leaf.busy for leaf in units if leaf.resource is Resource.DRAM), 0.0)
         sides = (dram,) if page_bounds.work_at_most(kernel, told) < dram else (None, dram)
-        ceilings: dict[int, dict[Cause, float]] = {}
         queued = [(stalls, queue) for stalls in waits for queue in _queues(units, stalls)]
-        for waste, (stalls, queue), side in product(wastes, queued, sides):
-            known = ceilings.setdefault(id(waste), {})
-            yield Given(units, waste, occupancy, stalls, roofline, queue, side, known)
+        for waste in wastes:
+            work = work_of(units, waste)
+            told_apart = sides if work.top.resource in (Resource.ISSUE, Resource.CONTROL) else sides[:1]
+            for (stalls, queue), side in product(queued, told_apart):
+                if queue is None or work.is_far_from_full:
+                    yield Given(work, of_any, occupancy, stalls, roofline, queue, side)
 
 
 def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator[tuple[Leaf, ...]]:

@@ -6,7 +6,7 @@ from math import fsum
 from timesink.knowledge import Pattern
 from timesink.knowledge.metric_names import patterns
 from timesink.measures.counters import KernelCounters
-from timesink.records import Record
+from timesink.records import Record, field
 
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
@@ -27,17 +27,20 @@ class Stalls(Record):
     """Share of warps' waiting time by reason; healthy states (selected, not selected) are left out. Shares sum to 1.
 
     `cycles` is the mean number of cycles between two issues of a warp, `identity` the sum of all reasons over it: 1
-    where both were measured alike. None where the report holds samples only.
+    where both were measured alike. None where the report holds samples only. `sums` keeps what `of` has summed.
     """
 
     shares: Mapping[str, float]
     cycles: float | None
     identity: float | None
     is_sampled: bool
+    sums: dict[frozenset[str], float] = field(default_factory=dict)
 
     def of(self, reasons: frozenset[str]) -> float:
         """Share of these reasons together."""
-        return fsum(share for reason, share in self.shares.items() if reason in reasons)
+        if reasons not in self.sums:
+            self.sums[reasons] = fsum(share for reason, share in self.shares.items() if reason in reasons)
+        return self.sums[reasons]
 
     @property
     def top(self) -> tuple[str, float] | None:

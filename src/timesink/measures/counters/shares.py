@@ -1,0 +1,185 @@
+"""How a kernel's time is shared out: busy time of its busiest unit to waste and to work, the rest to what it waits for.
+
+`Work` is what units and waste say whatever warps wait for: of a page that leaves waits open it is worked out once.
+"""
+
+from collections.abc import Mapping
+
+from timesink.knowledge.gpus import LANES
+from timesink.measures.counters import MEMORY, Leaf, Occupancy, Resource
+from timesink.measures.counters.bounds import (
+    BARRIERS,
+    FAR_FROM_FULL,
+    FOR_LOADS,
+    MOSTLY,
+    TAGS,
+    LoadWait,
+    bound_of_fewer_waits,
+    bound_without,
+    is_between_barriers,
+    kept_when_coalesced,
+    used,
+)
+from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Stalls
+from timesink.measures.counters.waste import Cause, Waste
+from timesink.records import Record, field
+
+# In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
+_WASTES = (
+    *(Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE),
+    Cause.LATENCY,
+)
+_LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
+_FENCES = frozenset({"membar"})
+_SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
+_HIDDEN_BUT_LOADS = HIDDEN_BY_WARPS - FOR_LOADS
+NO_QUEUE = 0.1  # of the waiting
+
+
+class Work(Record, eq=False):
+    """Units with their waste: the busiest of them, what its busy time goes to, what is left of that for work.
+
+    `ceilings` are bounds without a cause, `fewer` those of fewer waits by what warps wait for, as they become known.
+    """
+
+    units: tuple[Leaf, ...]
+    waste: Waste
+    top: Leaf
+    wasted: Mapping[Cause, float]
+    left: float
+    ceilings: dict[Cause, float] = field(default_factory=dict)
+    fewer: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def is_far_from_full(self) -> bool:
+        """Whether its busiest unit is: only then do loads queue elsewhere."""
+        return used(self.top) < FAR_FROM_FULL
+
+    def bound_without(self, cause: Cause) -> float:
+        """The largest speedup without the cause."""
+        if cause not in self.ceilings:
+            self.ceilings[cause] = bound_without(cause, self.units, self.waste)
+        return self.ceilings[cause]
+
+    def bound_of_fewer_waits(self, stalls: Stalls | None, roofline: KernelRoofline | None) -> float:
+        """The largest speedup where a fix waits for fewer barriers or loads."""
+        if id(stalls) not in self.fewer:
+            self.fewer[id(stalls)] = bound_of_fewer_waits(self.units, self.waste, self.top, stalls, roofline)
+        return self.fewer[id(stalls)]
+
+
+def work_of(units: tuple[Leaf, ...], waste: Waste) -> Work:
+    """These units, of which there is one at least, with their waste."""
+    top, even = _top(units, waste)
+    wasted, left = _share_out_busy(top, even, waste)
+    return Work(units, waste, top, wasted, left)
+
+
+def shares_of(
+    work: Work, occupancy: Occupancy, stalls: Stalls | None, queue: LoadWait | None, dram_side: float | None
+) -> dict[Cause, float]:
+    """Every cause's share of the time, where warps wait so, loads queue so, and DRAM has that part of the roofline."""
+    shares, top = dict(work.wasted), work.top
+    is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, work.units, stalls)
+    shares[Cause.LATENCY if is_waiting else _work(top, dram_side)] += work.left
+    _share_out_idle(shares, 1 - used(top), work.waste, occupancy, stalls, queue)
+    return shares
+
+
+def _top(units: tuple[Leaf, ...], waste: Waste) -> tuple[Leaf, float]:
+    """The busiest leaf, and how busy it is where its work is even.
+
+    Atomics on few words keep one slice of L2 busy while the average is low: then that slice. To ask whether a copy has
+    arrived keeps the unit of barriers busy; where another unit is full, that one.
+    """
+    visible = [leaf for leaf in units if leaf.resource is not Resource.HIDDEN] or list(units)
+    full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= FAR_FROM_FULL]
+    top = max(full if waste.copies_ahead and full else visible, key=used)
+    hot = [
+        leaf for leaf in visible if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > used(top)
+    ]
+    if not hot:
+        return top, top.busy
+    hottest = max(hot, key=lambda leaf: leaf.hottest)
+    return Leaf(hottest.name, Resource.L2, hottest.hottest, hottest.hottest), hottest.busy
+
+
+def _share_out_busy(top: Leaf, even: float, waste: Waste) -> tuple[Mapping[Cause, float], float]:
+    """Give each kind of waste its part of the busy time; what is left is necessary work. What one slice of L2 does
+    beyond the others is the atomics'."""
+    shares = dict.fromkeys(Cause, 0.0)
+    left = busy = used(top)
+    for cause in _WASTES:
+        wasted = waste.of(cause, top.resource)
+        if cause is Cause.ATOMICS and even < top.busy:
+            wasted = 1 - (1 - wasted) * even / top.busy
+        if cause is Cause.UNCOALESCED and top.resource is Resource.L2 and wasted and TAGS not in top.name:
+            wasted = max(wasted, 1 - kept_when_coalesced(top, waste))  # of the direction that is busy
+        part = min(left, busy * wasted)
+        shares[cause] += part
+        left -= part
+    return shares, left
+
+
+def _work(top: Leaf, dram_side: float | None) -> Cause:
+    """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is, if
+    DRAM is at least half as busy. What executes barriers works for warps that wait for each other."""
+    if BARRIERS in top.name:
+        return Cause.LATENCY
+    if top.resource in MEMORY:
+        return Cause.MEMORY
+    is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)
+    return Cause.MEMORY if is_shared and dram_side is not None and dram_side >= top.busy / 2 else Cause.COMPUTE
+
+
+def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
+    """Whether warps wait for loads and not for the busiest unit: one of the SM, far from full, whose queue is empty."""
+    if top.resource is not Resource.L1 or stalls is None or top.busy >= FAR_FROM_FULL:
+        return False
+    return stalls.of(FULL) < NO_QUEUE and stalls.of(_LOAD_STALLS) >= MOSTLY
+
+
+def _share_out_idle(
+    shares: dict[Cause, float],
+    idle: float,
+    waste: Waste,
+    occupancy: Occupancy,
+    stalls: Stalls | None,
+    queue: LoadWait | None,
+) -> None:
+    """Give the time in which even the busiest unit waits to what it waits for; queues of loads are work of memory."""
+    without_blocks = min(idle, occupancy.sm_idle or 0.0)
+    shares[Cause.OCCUPANCY] += without_blocks
+    left = waiting = idle - without_blocks
+    for cause, ratio in _waiting_for_waste(waste, stalls).items():
+        part = min(left, waiting * ratio)
+        shares[cause] += part
+        left -= part
+    if queue is not None and stalls is not None:
+        part = left * stalls.of(FOR_LOADS) * queue.queued
+        shares[Cause.MEMORY] += part
+        left -= part
+    hidden = _HIDDEN_BUT_LOADS if waste.copies_ahead else HIDDEN_BY_WARPS
+    hideable = 1.0 if stalls is None else stalls.of(hidden)
+    room = 0.0 if occupancy.achieved is None else max(0.0, 1 - occupancy.achieved)
+    part = left * hideable * room
+    shares[Cause.OCCUPANCY] += part
+    shares[Cause.LATENCY] += left - part
+
+
+def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
+    """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp wrote: of atomics the
+    share that they are of all writes."""
+    if stalls is None:
+        return {}
+    loads, shared = stalls.of(_LOAD_STALLS), stalls.of(_SHARED_STALLS)
+    fences = stalls.of(_FENCES) * max(0.0, waste.atomic_writes - waste.atomic_requests)
+    lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / LANES)
+    return {
+        Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
+        Cause.ATOMICS: loads * waste.atomic_requests + fences + shared * waste.of(Cause.ATOMICS, Resource.L1),
+        Cause.BANK_CONFLICTS: shared * waste.of(Cause.BANK_CONFLICTS, Resource.L1),
+        Cause.UNCOALESCED: loads * waste.of(Cause.UNCOALESCED, Resource.L1),
+        Cause.DIVERGENCE: (1 - stalls.of(FULL)) * lanes,
+    }

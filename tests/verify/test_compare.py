@@ -20,7 +20,7 @@ from timesink.model.tables import RANGES
 from timesink.model.trace import StepChoice, Trace
 from timesink.records import replace
 from timesink.render import Format, render
-from timesink.render.gate import ranges
+from timesink.render.gate import changed_findings, finding_text, ranges
 from timesink.render.schemas import schema
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (
@@ -336,6 +336,16 @@ def test_of_two_findings_of_a_code_those_at_one_place_are_matched_first() -> Non
     before = diagnosis(finding("AAA1", 1.0, range="x"), finding("AAA1", 2.0, range="y"))
     after = diagnosis(finding("AAA1", 2.0, range="y"), finding("AAA1", 9.0, range="z"))
     assert {(old, new) for _, _, old, new in fates(before, after)} == {(2.0, 2.0), (1.0, 9.0)}
+
+
+def test_a_finding_at_another_place_has_moved_and_one_on_another_stream_has_not() -> None:
+    before = diagnosis(finding("AAA1", 1.0, range="x", line=3), finding("BBB1", 1.0, stream=7))
+    after = diagnosis(finding("AAA1", 1.0, range="y", line=3), finding("BBB1", 1.0, stream=9))
+    changes = finding_changes(before, after)
+    assert [(one.code, one.fate, one.moved) for one in changes] == [
+        ("AAA1", Fate.SAME, True), ("BBB1", Fate.SAME, False),
+    ]  # fmt: skip
+    assert [finding_text(one).partition(":")[0] for one in changed_findings(changes)] == ["moved"]
 
 
 def test_a_diagnosis_compared_with_itself_has_only_the_same_findings() -> None:

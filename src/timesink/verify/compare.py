@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Where
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.measures.steps.work import step_work
@@ -245,7 +245,14 @@ def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] 
     before, after = (None if price is None else price.value for price in prices)
     where = finding.where
     fate = Fate.NEW if old is None else Fate.GONE if new is None else _compare_prices(before, after)
-    return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line)
+    moved = old is not None and new is not None and _moved(old[1].where, new[1].where)
+    return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line, moved)
+
+
+def _moved(old: Where, new: Where) -> bool:
+    """Whether it is somewhere else in the program, of what both captures tell; streams are numbered anew in each."""
+    places = [(getattr(old, name), getattr(new, name)) for name in _PLACE if name != "stream"]
+    return any(one != other for one, other in places if one is not None and other is not None)
 
 
 def _compare_prices(before: float | None, after: float | None) -> Fate:

@@ -19,6 +19,7 @@ from timesink.records import Record, replace
 from timesink.verify import limits
 from timesink.verify.explained import carry_over, explanations
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
+from timesink.verify.power import RunnerLimit, runner_limit
 from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt
 from timesink.verify.statistics import (
     detectable,
@@ -68,6 +69,11 @@ class ExperimentPlan(Record):
         """The level of the plain interval of so many pairs: all of it where there are too few for any other."""
         shared = limits.EXPLAINED_SHARE if pairs >= limits.EXPLAINED_PAIRS else 0.0
         return 1 - (1 - self.interval_level) * (1 - shared)
+
+    def limit_here(self, run_sd_ratio: float, df: int) -> RunnerLimit:
+        """What this plan sees where runs deviate so, a deviation of so many degrees of freedom."""
+        levels = {pairs: self.plain_level(pairs) for pairs in self.looks}
+        return runner_limit(run_sd_ratio, df, levels, self.threshold_ratio)
 
     def time_s(self, run: RunRow) -> float:
         """The one time that a run is condensed to."""

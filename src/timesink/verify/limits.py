@@ -9,6 +9,8 @@ KERNEL_THRESHOLD: Final = 0.05
 
 # A comparison of two commands.
 ALPHA: Final = 0.05  # error rate, over all its looks together; a convention
+POWER: Final = 0.95  # of a slow-down that is said to be seen; a convention
+QUIET: Final = 0.001  # chance of calling an unchanged program slower, all looks together
 LOOKS: Final = (6, 12, 18)  # pairs
 MIN_PAIRS: Final = 2  # a standard deviation needs two values
 STEP_COUNTS: Final = 0.1  # where runs make so many more or fewer steps, a step is hardly the same work

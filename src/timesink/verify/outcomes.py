@@ -75,7 +75,8 @@ class ChangeVerdict(Record):
     `false_alarm_ratio` is the chance of this outcome if nothing had changed. `tagged` marks a verdict that rests on an
     assumption and must not fail a gate; `is_alert` one that is proven and told, and fails none either: the history of a
     trunk is nobody's change. `least_speed_up` is the speed-up that was asked for (1.1: a tenth more steps in
-    the same time), None where any change will do.
+    the same time), None where any change will do. A slow-down of `seen_ratio` or more would have been seen with 95 %;
+    None where no deviation between runs is known.
     """
 
     outcome: Outcome
@@ -91,6 +92,7 @@ class ChangeVerdict(Record):
     is_alert: bool = False
     notes: tuple[str, ...] = ()
     least_speed_up: float | None = None
+    seen_ratio: float | None = None
 
     @property
     def falls_short(self) -> bool:
@@ -294,7 +296,8 @@ class Fate(StrEnum):
 class FindingChange(Record):
     """One finding before and after, in recoverable milliseconds per step (None where it is absent or unpriced).
 
-    `file` and `line` are where the program causes it, as far as a capture shows it: untrusted text.
+    `moved`: it is at another place (range, operator, kernel, line) than before. `file` and `line` are where the program
+    causes it, as far as a capture shows it: untrusted text.
     """
 
     code: str
@@ -305,6 +308,7 @@ class FindingChange(Record):
     after_ms: float | None = None
     file: str | None = None
     line: int | None = None
+    moved: bool = False
 
 
 class GateResult(Presentable, Record):

@@ -17,6 +17,7 @@ from timesink.model.arrays import Float64Array, Int64Array
 from timesink.records import Record
 from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, SIGN_P, STEADY_CUT
 from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
+from timesink.verify.power import seen_ratio
 
 _BATCH: Final = MSER_BATCH
 
@@ -160,6 +161,7 @@ def interval_verdict(interval: LogInterval, threshold_ratio: float, level: float
         false_alarm_ratio=false_alarm(float(interval.se), interval.df, interval.level, threshold_ratio)
         if outcome in (Outcome.SLOWER, Outcome.FASTER)
         else None,
+        seen_ratio=seen_ratio(float(interval.se), interval.df, interval.level, threshold_ratio),
     )
 
 

@@ -1,5 +1,6 @@
 """The tables of what is kept between runs: ledger, calibration, baselines, and windows of a training."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -11,7 +12,9 @@ from timesink.records import Record, as_plain, field
 from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
 from timesink.verify.ledger import Entry, track_record
+from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import RunRow
+from timesink.verify.power import RunnerLimit
 from timesink.views import Field, Page, Sheet, declare, listed, sheet_of
 
 _CHART = 30  # characters of the longest bar
@@ -54,9 +57,25 @@ def _progress(entries: Sequence[Entry]) -> Sheet:
     return sheet_of("progress", "The step after each change", rows, columns)
 
 
-def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow], notes: Sequence[str]) -> Page:
-    """The deviation between runs here, and the runs of this session."""
-    title = f"Runs here differ by {100 * calibration.run_sd_ratio:.2g} % (standard deviation)"
+def calibration_page(
+    path: Path,
+    calibration: Calibration,
+    limit: RunnerLimit,
+    rows: Sequence[RunRow],
+    notes: Sequence[str],
+    run_s: float,
+) -> Page:
+    """What slow-down is seen here, the deviation between runs, and this session's runs, of `run_s` seconds each."""
+    minutes = 2 * (limit.pairs + 1) * run_s / 60
+    first = "Flaky runner: only a" if limit.is_flaky else "A"
+    title = (
+        f"{first} slow-down of {100 * limit.slow_down_ratio:.2g} % or more is "
+        f"seen here with 95 %, by {limit.pairs} pairs in {minutes:.2g} minutes; runs differ by "
+        f"{100 * calibration.run_sd_ratio:.2g} % (standard deviation)"
+    )
+    if limit.quiet_ratio > STEP_THRESHOLD:
+        quiet = f"--threshold {math.ceil(1000 * limit.quiet_ratio) / 10:g}%"
+        notes = (*notes, f"with {quiet} an unchanged program is called slower at most once in 1,000 times")
     figures = ((calibration.run_sd_ratio, calibration.df + 1, calibration.sessions),)
     result = listed("verify.calibration", figures, f"kept in {path}")
     return Page(title, (result, listed("verify.runs", rows)), tuple(notes))

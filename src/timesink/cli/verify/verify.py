@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,6 +100,7 @@ def calibrate(
     """
     from timesink.verify import calibration
     from timesink.verify.environment import environment
+    from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.limits import CALIBRATION_RUNS
     from timesink.views.verify import calibration_page
 
@@ -110,11 +112,15 @@ def calibrate(
     here = environment(command)
     path = calibration.location(root, here, work.workload(command, times.facts))
     with session.launcher({"before": command, "after": command}, source) as launcher:
+        begun_s = time.monotonic()
         rows = calibration.calibrate(lambda number: launcher.launch("before", number), runs, session.tell)
+        run_s = (time.monotonic() - begun_s) / (runs + 1)
         notes = [launcher.watch.remark] if launcher.watch.remark else []
     if unsettled := sum(not row.settled for row in rows):
         notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")
-    target.show(calibration_page(path, calibration.store(path, here, command.text, rows), rows, notes))
+    stored = calibration.store(path, here, command.text, rows)
+    limit = ExperimentPlan().limit_here(stored.run_sd_ratio, stored.df)
+    target.show(calibration_page(path, stored, limit, rows, notes, run_s))
     return 0
 
 

@@ -82,7 +82,7 @@ def notes(result: GateResult) -> tuple[str, ...]:
             continue
         sentences = ([sentence(row)] if row.verdict.effect is not None else []) + [why(row.verdict)]
         texts += [f"{row.name}: {text}" for text in sentences if text and text not in first]
-        texts += [f"{row.name}: {note}" for note in row.verdict.notes]
+        texts += [f"{row.name}: {note}" for note in (*row.verdict.notes, *seen_text(row.verdict))]
     return (*texts, *result.notes)
 
 
@@ -259,6 +259,12 @@ def why(verdict: ChangeVerdict) -> str:
     return f"{reason}. To resolve: {verdict.to_resolve}" if verdict.to_resolve else reason
 
 
+def seen_text(verdict: ChangeVerdict) -> list[str]:
+    """What slow-down could not have been missed, where that is known."""
+    ratio = verdict.seen_ratio
+    return [] if ratio is None else [f"a slow-down of {_plain(100 * ratio)} % or more would have been seen with 95 %"]
+
+
 def headline(result: GateResult) -> str:
     """One line for the whole gate. An invalid comparison shows no numbers."""
     outcome, ranked = result.outcome, [row for row in worst_first(result.rows) if row.gated]
@@ -306,13 +312,16 @@ def finding_text(finding: FindingChange) -> str:
     """``gone: H2D101 pageable-copy, 1.91 ms per step``."""
     times_ms = (finding.before_ms, finding.after_ms)
     size = " → ".join(value_text(time_ms, "ms") for time_ms in times_ms if time_ms is not None)
-    return f"{finding.fate}: {finding.code} {finding.name}" + (f", {size} per step" if size else "")
+    fate = "moved" if finding.moved and finding.fate is Fate.SAME else finding.fate.value
+    fate += ", moved" if finding.moved and finding.fate is Fate.CHANGED else ""
+    return f"{fate}: {finding.code} {finding.name}" + (f", {size} per step" if size else "")
 
 
 def changed_findings(findings: tuple[FindingChange, ...]) -> list[FindingChange]:
-    """Findings that are not the same on both sides: new ones first."""
-    order = (Fate.NEW, Fate.CHANGED, Fate.GONE)
-    return sorted((f for f in findings if f.fate in order), key=lambda f: (order.index(f.fate), f.code, f.message))
+    """Findings that are not the same on both sides, or not at one place: new ones first."""
+    order = (Fate.NEW, Fate.CHANGED, Fate.GONE, Fate.SAME)
+    told = (one for one in findings if one.fate is not Fate.SAME or one.moved)
+    return sorted(told, key=lambda f: (order.index(f.fate), f.code, f.message))
 
 
 def _points(share: float) -> str:

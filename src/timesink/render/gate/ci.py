@@ -79,7 +79,7 @@ def _row(row: GateRow) -> dict[str, Any]:
         **named(verdict, "outcome label"),
         "effect": None if effect is None else as_plain(effect),
         **named(verdict, "threshold_ratio reason explanation to_resolve pairs run_sd_ratio false_alarm_ratio tagged"),
-        **named(verdict, "least_speed_up falls_short"),
+        **named(verdict, "least_speed_up falls_short seen_ratio"),
         "notes": list(verdict.notes),
     }
     return {**named(row, "name unit before after better how gated"), "limit": row.limit or None, "verdict": told}

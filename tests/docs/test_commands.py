@@ -61,7 +61,7 @@ def shelled(line: str, folder: Path, environment: dict[str, str]) -> Ran:
 
 
 LONG = {
-    *("README", "verify", "ci-gate", "many-ranks", "perfetto", "try-changes", "fix-a-program"),
+    *("README", "verify", "it-got-slower", "ci-gate", "many-ranks", "perfetto", "try-changes", "fix-a-program"),
     *("query", "diagnose-a-trace", "first-step", "report", "read-a-kernel-report", "compile-and-spikes"),
 }
 """Pages whose commands run programs or wait, for two seconds and more."""

@@ -51,7 +51,7 @@ def _work(change: StepChange, one: ChangedWork) -> str:
     if change.kind is ChangeKind.WAITING or not (name := _name(one)):
         return ""
     if change.kind is ChangeKind.LAUNCHES:
-        return f"{name} {_counts(one)}" if one.kernel_after or one.kernel_before else f"{one.place} {_counts(one)}"
+        return f"{name} {_counts(one)}" if one.kernel_after or one.kernel_before else f"{_counts(one)} in all"
     if change.kind is ChangeKind.OTHER_OPERATORS:
         return f"{name} is new" if not one.before_ns else f"{name} is gone" if not one.after_ns else name
     return name

@@ -8,6 +8,7 @@ from tests.readers.test_ncu_hostile import WHOLE
 
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
+from timesink.measures.counters import kernel_counters
 from timesink.measures.steps import steps
 from timesink.model.tables import (
     DEVICE_OPS,
@@ -48,12 +49,30 @@ def test_a_kernel_report_beside_a_trace_is_of_the_same_rank_and_device(tmp_path:
 
 def test_first_contact_defect_5_kernel_reports_alone_are_of_the_ranks_in_their_names(tmp_path: Path) -> None:
     named = [tmp_path / f"rank{rank}.ncu-rep" for rank in (0, 1)]
-    unnamed = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
-    for file in (*named, *unnamed):
+    for file in named:
         file.write_bytes(WHOLE)
     assert read(named, cache=False).rank_numbers == (0, 1)
-    with pytest.raises(UsageError, match="2 files claim rank 0"):
-        read(unnamed, cache=False)
+    with pytest.raises(UsageError, match="a file is given twice"):
+        read([named[0], named[0]], cache=False)
+
+
+@pytest.mark.parametrize("beside", [(), (TRACE,)])
+@pytest.mark.parametrize("count", [2, 3])
+def test_launches_of_several_kernel_reports_are_numbered_on(
+    tmp_path: Path, count: int, beside: tuple[Path, ...]
+) -> None:
+    """Each launch has its own counters, and nobody else's: with a trace or without."""
+    files = [tmp_path / f"{name}.ncu-rep" for name in "abc"[:count]]
+    for file in files:
+        file.write_bytes(WHOLE)
+    alone = kernel_counters(read(files[0], cache=False))
+    every = read([*beside, *files], cache=False)
+    launches = kernel_counters(every)
+    assert every.rank_numbers == (0,)
+    assert [one.profile for one in launches] == list(range(count * len(alone)))
+    assert [(one.name, one.values) for one in launches] == [(one.name, one.values) for one in alone] * count
+    told = [note.message for note in every.notes if "launches from" in note.message]
+    assert told == [f"launches from {at * len(alone)} on are those of {files[at].name}" for at in range(1, count)]
 
 
 def test_a_snapshot_adds_no_step() -> None:

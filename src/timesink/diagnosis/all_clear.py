@@ -22,6 +22,7 @@ from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.kernels.judged import unjudged
+from timesink.measures.kernels.small_grids import fill_of
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
@@ -46,6 +47,7 @@ _FEW: Final = 5  # steps: what is rare, such as a checkpoint, may be in none of 
 _BOUNDS_SHOWN: Final = 2
 _LONGEST: Final = 60  # letters of a kernel's name in a sentence
 _APART: Final = 0.01
+_HALF: Final = 0.5
 _UNRECORDED: Final = ("untraced", "unexplained")  # causes of which nothing was recorded
 
 
@@ -135,7 +137,20 @@ def _not_judged(trace: Trace) -> str:
             trace, "what limits it needs Nsight Compute. To decide: timesink capture ncu -- python train.py"
         )
     others = "" if left.ratio < left.largest_ratio + _APART else f" ({share_text(left.ratio)} with others like it)"
-    return f"{largest}{others}, and nothing here says how long it ought to take: {why}"
+    fill = "" if left.is_operator else _part_filled(trace, left.name)
+    return f"{largest}{others}{fill}, and nothing here says how long it ought to take: {why}"
+
+
+def _part_filled(trace: Trace, name: str) -> str:
+    """How little of the GPU a kernel's threads fill, where that is less than half; else ''."""
+    fill = fill_of(trace, name)
+    if fill is None or fill.ratio >= _HALF:
+        return ""
+    uneven = ", some with a block more than others" if fill.is_uneven and fill.blocks > fill.sms else ""
+    return (
+        f", its {fill.blocks} blocks of {fill.threads} threads fill {share_text(fill.ratio)} of the places of "
+        f"{fill.sms} multiprocessors{uneven}"
+    )
 
 
 def _one_engine_step(trace: Trace) -> str:

@@ -37,6 +37,11 @@ SECTORS_OF_PASS: Final = 4  # one pass through the L1 data pipe serves a line
 DRAM_ACCESS_SECTORS: Final = 2  # HBM moves 64 bytes at a time: a lone sector brings another along
 ISSUES_OF_CYCLE: Final = 4  # warp instructions a multiprocessor issues at most: one of each of its four schedulers
 RESIDENT_THREADS: Final = 2048  # of a multiprocessor, on compute capability 8.0 and 9.0
+# Of others (CUDA C++ Programming Guide, Compute Capabilities); of what is not here not known.
+THREADS_HELD: Final = {
+    (7, 0): RESIDENT_THREADS, (7, 5): 1024, (8, 0): RESIDENT_THREADS, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536,
+    (9, 0): RESIDENT_THREADS, (10, 0): RESIDENT_THREADS, (12, 0): 1536,
+}  # fmt: skip
 ALIGNED_BYTES: Final = 16  # what one instruction loads at most: operands aligned to it need no more of them
 HOPPER: Final = (9, 0)  # its warp-group products take aligned operands only
 # Cycles of a load from L1, L2 and DRAM with nothing else on the way. On an H100 (benchmarks/kernels) chases through L2

@@ -34,6 +34,7 @@ from timesink.model.tables import (
     FRAMES,
     GRAPH_NODES,
     HOST_OPS,
+    KERNEL_PROFILES,
     LAUNCH_SHAPE,
     MEMORY_EVENTS,
     MEMORY_SEGMENTS,
@@ -64,16 +65,17 @@ def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     """One trace of several, each read from the file at its place; `UnreadableTrace` where there is none.
 
     Where two traces claim a rank, ranks are taken from the file names, or `UsageError` says which do. Companions get
-    the ranks they belong to; companions alone claim ranks as traces do. Rows keep each table's order, because every
-    order begins with the rank.
+    the ranks they belong to; companions alone claim ranks as traces do, but for kernel reports, whose launches are
+    numbered on. Rows keep each table's order, because every order begins with the rank.
     """
     if not traces:
         raise UnreadableTrace("", "no file to read", remedy="name at least one trace")
     pairs = list(zip(traces, files, strict=True))
     companions = [pair for pair in pairs if is_companion(pair[0])]
     timelines = [pair for pair in pairs if not is_companion(pair[0])]
+    companions = _numbered_on(companions)
     if not timelines:
-        companions, timelines = [], companions
+        timelines, companions = _alone(companions)
     captures, timelines = _captures_apart(timelines)
     parts, notes = _under_distinct_ranks(timelines)
     parts = [_with_own_captures(part, captures) for part in parts]
@@ -87,6 +89,45 @@ def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     own = [note for trace in every for note in trace.notes]
     source = ", ".join([*(str(file) for _, file in timelines), *(trace.source for trace in added)])
     return Trace(source, tables, (*own, *notes))
+
+
+def _numbered_on(pairs: Sequence[_RankFile]) -> list[_RankFile]:
+    """The same, where kernel reports are of one rank with launches numbered on from those of the report before, and a
+    note which are of which file."""
+    if _tell_ranks(pairs):
+        return list(pairs)
+    following: dict[int, int] = {}
+    numbered: list[_RankFile] = []
+    for trace, file in pairs:
+        profiles = trace.get(KERNEL_PROFILES)
+        first = following.get(trace.rank_numbers[0], 0) if profiles.height else 0
+        numbered.append((_from_number(trace, file, first) if first else trace, file))
+        if profiles.height:
+            following[trace.rank_numbers[0]] = first + 1 + int(profiles["profile"].to_numpy().max())
+    return numbered
+
+
+def _from_number(trace: Trace, file: Path, first: int) -> Trace:
+    moved = {
+        table: frame.with_columns(pl.col("profile") + first) if "profile" in frame.columns else frame
+        for table, frame in trace.tables.items()
+    }
+    message = f"launches from {first} on are those of {file.name}"
+    return replace(trace, tables=moved, notes=(*trace.notes, ImportNote(NoteKind.ASSUMED, message, 0, SOURCES.name)))
+
+
+def _tell_ranks(pairs: Sequence[_RankFile]) -> bool:
+    """Whether the names of files tell a rank of each."""
+    ranks = [rank_in_name(file) for _, file in pairs]
+    return None not in ranks and len(set(ranks)) == len(ranks)
+
+
+def _alone(pairs: list[_RankFile]) -> tuple[list[_RankFile], list[_RankFile]]:
+    """Companions without a trace: those that stand for one, and those that belong to it. Of kernel reports the first
+    stands for all, unless their names tell ranks."""
+    is_of_one = all(KERNEL_PROFILES in trace for trace, _ in pairs) and not _tell_ranks(pairs)
+    is_of_one = is_of_one and len({file.resolve() for _, file in pairs}) == len(pairs)
+    return (pairs[:1], pairs[1:]) if is_of_one else (pairs, [])
 
 
 def _captures_apart(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list[_RankFile]]:

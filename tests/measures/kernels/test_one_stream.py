@@ -15,6 +15,7 @@ from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Undecided
 from timesink.fixes.table import parse_change
 from timesink.measures.kernels.one_stream import one_stream_runs
+from timesink.measures.kernels.small_grids import fill_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.views.plan import what_if_page
@@ -122,3 +123,38 @@ def test_a_target_leaves_other_kernels_alone() -> None:
     (some,) = parse_change("streams kernel:softmax 4").changes(trace, 0)
     assert some.rows.size == 128 and some.keep[Case.EXPECTED.value].max() == pytest.approx(0.25)
     assert parse_change("streams kernel:gemm 4").changes(trace, 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "capability", "sms", "ratio", "uneven"),
+    [
+        (40, 256, (8, 6), 28, 40 * 256 / (28 * 1536), True),
+        (28, 256, (8, 6), 28, 1 / 6, False),
+        (132, 128, (9, 0), 132, 1 / 16, False),
+        (50, 64, (7, 5), 40, 50 * 64 / (40 * 1024), True),
+        (160, 1024, (7, 0), 80, 1.0, False),
+    ],
+)
+def test_a_launch_fills_what_its_threads_take_of_the_places(
+    blocks: int, threads: int, capability: tuple[int, int], sms: int, ratio: float, uneven: bool
+) -> None:
+    """A kernel that is all of the window and that nobody judges is told with how little of the GPU it fills."""
+    small = [20 + 5 * at for at in range(40)]
+    trace = trace_of(
+        "| device_ops | name | start_us | end_us | stream | correlation | grid_x | grid_y | grid_z | block_x | block_y "
+        "| block_z |\n"
+        f"| k | orbits(double *, int) | 300 | 900000 | 7 | 1 | {blocks} | 1 | 1 | {threads} | 1 | 1 |\n"
+        + "".join(f"| k | f(int) | {at} | {at + 4} | 7 | {at} | {sms} | 1 | 1 | 1024 | 1 | 1 |\n" for at in small)
+        + "\n| api_calls | name | start_us | end_us | correlation |\n"
+        + "".join(f"| c | cudaLaunchKernel | {at - 4} | {at - 2} | {at} |\n" for at in small)
+        + "| c | cudaLaunchKernel | 290 | 292 | 1 |\n| w | cudaDeviceSynchronize | 293 | 900001 | |\n\n"
+        "| devices | device | name | sm_count | compute_major | compute_minor |\n"
+        f"| gpu | 0 | NVIDIA GPU | {sms} | {capability[0]} | {capability[1]} |"
+    )
+    fill = fill_of(trace, "orbits(double *, int)")
+    assert fill is not None
+    assert (fill.ratio, fill.is_uneven) == (pytest.approx(ratio), uneven)
+    assert fill_of(trace, "other") is None
+    said = diagnose(trace).statement
+    assert (f"its {blocks} blocks of {threads} threads fill" in said) is (ratio < 0.5), said
+    assert ("some with a block more" in said) is (uneven and ratio < 0.5)

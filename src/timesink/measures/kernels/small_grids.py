@@ -16,7 +16,7 @@ import polars as pl
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.calls import STREAM_WAIT
-from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, lanes_of
+from timesink.knowledge.gpus import ISSUES_OF_CYCLE, RESIDENT_THREADS, THREADS_HELD, lanes_of
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH, MIGRATION
 from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocessors, of_each_device, rows_of, rows_on
 from timesink.measures.steps import steps
@@ -26,7 +26,7 @@ from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
 from timesink.model.schema import picked
-from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.whatif import Selection
@@ -188,6 +188,40 @@ def _migrating(trace: Trace, device: Device) -> Intervals:
     ops = trace[DEVICE_OPS]
     moves = ops.filter(matches(ops["name"], MIGRATION))  # few of many
     return Intervals.of(moves.filter(of_device(device)))
+
+
+class Fill(Record):
+    """How one launch fills its GPU: `blocks` of so many `threads` each, on `sms` multiprocessors that together hold
+    `places` threads."""
+
+    blocks: int
+    threads: int
+    sms: int
+    places: int
+
+    @property
+    def ratio(self) -> float:
+        """Threads over places; more than 1 where blocks come in several waves."""
+        return self.blocks * self.threads / self.places
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some multiprocessors have a block more than others."""
+        return self.blocks % self.sms != 0
+
+
+def fill_of(trace: Trace, name: str) -> Fill | None:
+    """How the longest launch of the kernel of that name fills its GPU; None where that was not recorded."""
+    frame = kernel_facts(trace).frame
+    is_named = trace.get(DEVICE_OPS)["name"][frame["row"]].cast(pl.String) == name
+    own = frame.filter(is_named & frame["blocks"].is_not_null())
+    if not own.height:
+        return None
+    row, rank, device, blocks = own.sort("length").select("row", "rank", "device", "blocks").row(-1)
+    devices = trace.get(DEVICES).filter(of_device((rank, device)))
+    held = THREADS_HELD.get(devices.select("compute_major", "compute_minor").row(0)) if devices.height else None
+    sms, threads = multiprocessors(trace).get((rank, device)), block_threads(trace)[row]
+    return Fill(blocks, threads, sms, sms * held) if held and sms and threads else None
 
 
 @remembered

@@ -13,10 +13,11 @@ from tests.readers import ncu_reports as made
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Found, Undecided
+from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import compare_reports
 from timesink.readers import read
 from timesink.untrusted.masking import redacted
-from timesink.views.kernels import kernel_entries
+from timesink.views.kernels import kernel_entries, kernels_page
 
 SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
 PCT = ".avg.pct_of_peak_sustained_elapsed"
@@ -226,3 +227,16 @@ def test_small_waiting_kernels_are_one_finding_to_fuse(tmp_path: Path) -> None:
     assert len(findings) == 2
     assert "Fuse" in together[0].advice
     assert all("too small" in one["action"] for one in kernel_entries(trace)[:10])
+
+
+def test_each_advice_names_the_kernels_it_is_for(report: Path) -> None:
+    """Every launch is counted in one row, and the kernels of a row are those whose advice it is."""
+    trace = read(report, cache=False)
+    page, entries = kernels_page(trace), kernel_entries(trace)
+    rows = next(sheet for sheet in page.sheets if sheet.key == "actions").rows
+    assert sum(int(str(row[1])) for row in rows) == len(entries)
+    for limiter, _, kernels, action in rows:
+        of = str(kernels)
+        named = {short_name(one["kernel"]) for one in entries if (one["limiter"], one["action"]) == (limiter, action)}
+        assert {name.partition(" ×")[0] for name in of.partition(" and ")[0].split(", ")} <= named
+        assert (" and " in of) is (len(named) > 3)

@@ -29,6 +29,8 @@ from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 
+_NAMED = 3  # kernels of an advice, as many as fit beside it
+
 _LIMITER = Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS)
 
 
@@ -50,7 +52,7 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
         "if the limiter were gone, up to the next unit's ceiling"
     )
     limited = [(limit, action) for limit, action in zip(limits, do, strict=True) if limit is not None]
-    advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, action: do [text]")
+    advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, of: of kernels [text], action: do [text]")
     sheets = (
         sheet_of("kernels", "kernels", rows, columns, note),
         sheet_of("actions", "what to do", _actions(limited), advice, "by limiter, longest total time first"),
@@ -92,13 +94,21 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
 
 
 def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell, ...]]:
-    """Each advice once, with the number of launches it is for, by their total time."""
-    times_ns: dict[tuple[str, str], list[float]] = {}
+    """Each advice once, with the number of launches it is for and their kernels, longest first, by total time."""
+    groups: dict[tuple[str, str], dict[str, list[float]]] = {}
     for limits, action in limited:
-        key = limiter_name(limits), action
-        times_ns.setdefault(key, []).append(limits.kernel.duration_ns or 0)
-    for (limiter, advice), group in sorted(times_ns.items(), key=lambda item: (-sum(item[1]), item[0])):
-        yield limiter, len(group), advice
+        of_kernel = groups.setdefault((limiter_name(limits), action), {})
+        of_kernel.setdefault(short_name(limits.kernel.name), []).append(limits.kernel.duration_ns or 0)
+    rows = [
+        (-sum(map(sum, kernels.values())), limiter, advice, kernels) for (limiter, advice), kernels in groups.items()
+    ]
+    for _, limiter, advice, kernels in sorted(rows, key=lambda row: row[:3]):
+        longest = sorted(kernels, key=lambda name: (-sum(kernels[name]), name))
+        more = f" and {len(longest) - _NAMED} more" if len(longest) > _NAMED else ""
+        named = ", ".join(
+            f"{name} ×{len(kernels[name])}" if len(kernels[name]) > 1 else name for name in longest[:_NAMED]
+        )
+        yield limiter, sum(map(len, kernels.values())), named + more, advice
 
 
 def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> Iterator[str]:

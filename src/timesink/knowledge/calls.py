@@ -117,6 +117,11 @@ GRAPH_LAUNCH: Final = Pattern(
     "^(cuda|cu|hip)GraphLaunch", "launches a CUDA graph",
     "cudaGraphLaunch_v10000", "cudaLaunchKernel",
 )
+MAKES_CONTEXT: Final = Pattern(
+    r"^(cuInit|cuDevicePrimaryCtxRetain|cuCtxCreate|hipInit|hipCtxCreate|(cuda|hip)(SetDevice|InitDevice))(_v\d+)?$",
+    "begins the program's use of a GPU, for which the driver makes a context",
+    ("cuInit", "cuCtxCreate_v4", "cudaSetDevice"), ("cudaGetDevice", "cuCtxGetCurrent"),
+)
 SETTING_UP: Final = Pattern(
     r"^(cuda|hip)(Malloc(Host|Managed|Pitch|3D)?|HostMalloc|HostAlloc|HostRegister|Free|FreeHost|HostFree)(_v\d+)?$"
     r"|^cu(MemAlloc|MemHostAlloc|MemCreate|ModuleLoad|LibraryLoad|CtxCreate)|^hip(Module|Library)Load"

@@ -22,6 +22,11 @@ WORKSPACE: Final = Pattern(
     "a library's own memory (cuBLAS, cuDNN)",
     ("at::cuda::getNewWorkspace()", "cudnnGetConvolutionForwardWorkspaceSize"), "at::empty",
 )
+IMPORTS: Final = Pattern(
+    r"<frozen importlib\._bootstrap(?:_external)?>|importlib/__init__\.py\(\d+\): import_module", "imports a module",
+    ("<frozen importlib._bootstrap>(1360): _find_and_load", "importlib/__init__.py(90): import_module"),
+    "torch/optim/adamw.py(220): step",
+)
 OPTIMIZER: Final = Pattern(
     r"torch/optim/|: _init_group|/optimizers?/|(?:Fused|CPU)?Adam\w*\.py\(|deepspeed/runtime/zero/stage",
     "an optimizer (PyTorch, Apex, DeepSpeed)",

@@ -25,6 +25,7 @@ from timesink.measures.timeline.host_times import call_times, layer_times, range
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import quality
+from timesink.measures.timeline.start_up_parts import start_up_parts
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped, matches
 from timesink.model.schema import Table
@@ -49,7 +50,7 @@ def summary_page(trace: Trace, top: int) -> Page:
     if SUMS in trace:
         return sums_page(trace, top)
     tables = (_budget, _steps, _kernels, _operators, _copies, _waits, ranges_sheet, _launches, _quality)
-    sheets = (*(table(trace) for table in tables), *calls_sheets(trace), *counters_sheets(trace))
+    sheets = (*(table(trace) for table in tables), *_start_up(trace), *calls_sheets(trace), *counters_sheets(trace))
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
     return Page(f"Summary of {trace.source}", tuple(first_rows(sheet, top) for sheet in sheets), notes)
 
@@ -62,6 +63,18 @@ def timed_kernels_page(trace: Trace, top: int) -> Page:
 def _budget(trace: Trace) -> Sheet:
     exposed = attrgetter("exposed_communication_ns")
     return listed("summary.budget", device_timeline(trace), exposed_comm_ns=exposed)
+
+
+_WORTH_A_TABLE = 2.0  # steps: less is the way into the first of them
+
+
+def _start_up(trace: Trace) -> tuple[Sheet, ...]:
+    """What comes before the first steady step, where that is more than a step or two."""
+    longest_ns = max((one.p50_ns or 0.0 for one in steps(trace).by_rank.values()), default=0.0)
+    shown = [one for one in start_up_parts(trace) if one.span_ns > _WORTH_A_TABLE * longest_ns]
+    rows = [(one.rank, kind, time_ns, time_ns / one.span_ns) for one in shown for kind, time_ns in one.parts]
+    note = "from the first thing recorded to the first steady step; an instant counts for the first kind that goes on"
+    return (listed("summary.start_up", rows, note),) if rows else ()
 
 
 def _steps(trace: Trace) -> Sheet:

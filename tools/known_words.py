@@ -3,7 +3,7 @@
     python tools/known_words.py SITE_PACKAGES     # where torch is installed
 
 A word is in the list because software says it: no list of names has to be complete. Words that are also first or last
-names are taken out unless an operator or a metric is called so.
+names, or begin a usual password, are taken out unless an operator or a metric is called so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ wright hill ruth jdoe doe somebody nid dgx acme eric ben max-planck brian carl c
 gary harry ian ivan jane jonathan julia karl ken kim larry linda leo louis marcus matt nancy neil nina otto pedro
 ralph roger ron russell stefan ted tina tony vincent will wolfgang nguyen tran kowalski ivanov rossi silva santos
 """
-_NAMES = frozenset(_FIRST_AND_LAST.split())
+_OF_SECRETS = "secret secrets password passwords passwd folder folders username hostname passphrase"
+_NAMES = frozenset((_FIRST_AND_LAST + _OF_SECRETS).split())
 _FOLDERS = (
     "_dynamo",
     "_inductor",

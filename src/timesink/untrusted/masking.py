@@ -29,7 +29,14 @@ _BEFORE_A_VALUE = (
     re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[=:]\s*(?!//)(?:(?i:bearer|basic|token)\s+)?"),
     re.compile(r"(?<![\w.-])(--?[\w.-]+)\s+(?!-)"),
 )
-# Logins in addresses and of programs, what opens by being known, and tokens by how their issuers begin them.
+_TOKENS = (  # by how their issuers begin them
+    re.compile(r"()-----BEGIN [A-Z ]{3,30}-----(?s:.*?)(?:-----END [A-Z ]{3,30}-----|$)"),
+    re.compile(
+        r"()(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|pk-|[rsp]k_live_|xox[a-z]-|AKIA|ASIA|AIza|ya29\."
+        r"|npm_|pypi-|dckr_pat_|SG\.|wandb_|nvapi-|eyJ)[A-Za-z0-9_.-]{8,}"
+    ),
+)
+# Logins in addresses and of programs, and what opens by being known.
 _PATTERNS = (
     re.compile(r"(?<!\w)(\w+://)[^/@\s]+(?=@)"),
     re.compile(r"(?<!\S)((?:-u|--user)[\s=]+[\w.-]+:)\S+"),
@@ -37,11 +44,7 @@ _PATTERNS = (
     re.compile(r"(?<!\S)(-p)(?=\S*\d)(?=\S*[A-Za-z])[\w!#%@.-]{5,}"),
     re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{6,}"),
     re.compile(r"(//(?:hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks|[\w.-]+\.webhook\.office\.com))/\S+"),
-    re.compile(r"()-----BEGIN [A-Z ]{3,30}-----(?s:.*?)(?:-----END [A-Z ]{3,30}-----|$)"),
-    re.compile(
-        r"()(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|pk-|[rsp]k_live_|xox[a-z]-|AKIA|ASIA|AIza|ya29\."
-        r"|npm_|pypi-|dckr_pat_|SG\.|wandb_|nvapi-|eyJ)[A-Za-z0-9_.-]{8,}"
-    ),
+    *_TOKENS,
     re.compile(r"()(?<![\w/.+=-])(?=[^\s/]*\d)(?=[^\s/]*[a-z])(?=[^\s/]*[A-Z])[A-Za-z0-9+]{30,200}={0,2}(?![\w/.+=-])"),
 )
 
@@ -62,6 +65,11 @@ def redacted(text: str) -> str:
     for pattern in _PATTERNS:
         text = pattern.sub(r"\1***", text)
     return text
+
+
+def find_token(text: str) -> bool:
+    """Whether a token stands in the text that an issuer begins in its own way, or a key in PEM."""
+    return any(pattern.search(text) for pattern in _TOKENS)
 
 
 def _without_values(text: str, before_a_value: re.Pattern[str]) -> Iterator[str]:

@@ -26,11 +26,11 @@ from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField
 _MAGIC = b"NVR\0"
 _SOURCES, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 3, 4, 5
 _COMMON_METRIC = re.compile(private_texts.COMMON_METRIC.encode("latin-1"), re.DOTALL)
-_WORDS, _SYMBOL, _LABEL = "words", "symbol", "label"
+_WORDS, _SYMBOL, _METRIC, _OPCODE = "words", "symbol", "metric", "opcode"
 _NUMBERS: dict[int, Any] = {}
-_VALUE = {1: _LABEL}
-_SESSION_FIELDS = {6: {2: _WORDS, 3: {1: _LABEL, 2: _VALUE}}, 8: {1: _WORDS, 2: _WORDS}}
-_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: _LABEL}}
+_VALUE = {1: _OPCODE}
+_SESSION_FIELDS = {6: {2: _WORDS, 3: {1: _METRIC, 2: _VALUE}}, 8: {1: _WORDS, 2: _WORDS}}
+_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: _METRIC}}
 _RULE = {1: _WORDS, 3: {1: {1: {1: _WORDS, 4: _WORDS}, 10: _NUMBERS}}, 4: _WORDS}
 _RESULT = {
     5: _SYMBOL, 6: _SYMBOL, 7: _SYMBOL, 10: _NUMBERS, 11: _NUMBERS,
@@ -44,7 +44,6 @@ def redact_ncu(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     data = unpacked.path.read_bytes()
     if data[:4] != _MAGIC:
         raise refused(f"{unpacked.path} does not begin as an ncu report", "export a .ncu-repz as .ncu-rep first")
-    cleaner.learn_from_bytes(data)
     try:
         with target.open("wb") as file:
             head = 8 + int.from_bytes(data[4:8], "little")
@@ -72,7 +71,6 @@ def _blocks(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 def _block(data: bytes, block: tuple[int, int, int], cleaner: Cleaner) -> bytes:
     header, payload, end = block
     numbers = {field.number: field.value for field in fields(data, header, payload) if field.wire == NUMBER}
-    _learn(data, header, payload, cleaner)
     written = b"".join(
         _sized(b"" if number < numbers.get(_SOURCES, 0) else _message(data, first, last, _RESULT, cleaner))
         for number, (first, last) in enumerate(_payloads(data, payload, end))
@@ -88,18 +86,6 @@ def _payloads(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
         if first > end or at > end:
             raise DamagedMessage(f"a payload passes the end of its block at byte {first}")
         yield first, at
-
-
-def _learn(data: bytes, header: int, payload: int, cleaner: Cleaner) -> None:
-    """The names of machines, which stand as the fifth text of a system."""
-    for session in _inner(data, header, payload, _SESSION):
-        for system in (*_inner(data, *session, 3), *_inner(data, *session, 4)):
-            cleaner.learn(data[slice(*name)].decode("utf-8", "replace") for name in _inner(data, *system, 5))
-
-
-def _inner(data: bytes, start: int, end: int, number: int) -> Iterator[tuple[int, int]]:
-    found = [field for field in fields(data, start, end) if field.number == number and field.wire == BYTES]
-    yield from ((field.start, field.end) for field in found)
 
 
 def _message(
@@ -127,7 +113,12 @@ def _body(data: bytes, field: WireField, known: Any, cleaner: Cleaner) -> bytes:
         if _COMMON_METRIC.fullmatch(raw) and known is _RESULT[13]:
             return raw
         return _message(data, field.start, field.end, known, cleaner)
-    clean: dict[str, Callable[[str], str]] = {_WORDS: cleaner.words, _SYMBOL: cleaner.symbol, _LABEL: cleaner.label}
+    clean: dict[str, Callable[[str], str]] = {
+        _WORDS: cleaner.words,
+        _SYMBOL: cleaner.symbol,
+        _METRIC: cleaner.metric,
+        _OPCODE: cleaner.opcode,
+    }
     return clean[known](raw.decode("utf-8", "replace")).encode()
 
 
@@ -166,7 +157,7 @@ def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     if len(content) > _MOST_BYTES or unpacked.damage:
         raise refused(f"{name} {unpacked.damage or 'is too large'}", _REMEDY)
     try:
-        _look_through(content, cleaner)
+        _refuse_large_memo(content)
         root = _ContainersOnly(io.BytesIO(content)).load()
         cleaned = _Shared(cleaner).value(root)
     except (pickle.UnpicklingError, EOFError, RecursionError, MemoryError, ValueError, TypeError, KeyError, IndexError,
@@ -176,15 +167,11 @@ def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
         pickle.dump(cleaned, file, protocol=_PROTOCOL)
 
 
-def _look_through(content: bytes, cleaner: Cleaner) -> None:
-    """Learn from each text. Refuse a number of a memo beyond the file's bytes: the unpickler makes room for as many."""
-    texts: set[str] = set()
+def _refuse_large_memo(content: bytes) -> None:
+    """Refuse a number of a memo beyond the file's bytes: the unpickler makes room for as many."""
     for opcode, argument, _ in pickletools.genops(content):
-        if isinstance(argument, str):
-            texts.add(argument)
         if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(argument, int) and argument > len(content):
             raise ValueError("its memo is larger than the file")
-    cleaner.learn_from("\n".join(sorted(texts)))
 
 
 class _Shared:

@@ -1,103 +1,76 @@
-"""Texts without names of people and machines, folders and secrets: what is not known to be software's is replaced.
+"""Texts with what their place lets stay, words of closed lists and small numbers; all else is a placeholder.
 
-A replacement is a stable placeholder: the same text is `name3` wherever it stands in a file. Numbers that measure stay;
-those that identify (jobs, serials, phones, commits) go.
+The place is the format's word for what a text is: the name of a kernel, of a metric, an instruction, or anything else.
+A placeholder is the same for the same text, and stands in marks that no text keeps: a source's own are renumbered.
 """
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from timesink.knowledge import kept_texts
 from timesink.knowledge import private_texts as texts
 
-_SHAPES = tuple(re.compile(shape) for shape in texts.PRIVATE_SHAPES)
-_PRINTABLE = re.compile(texts.PRINTABLE.encode())
-_IDENTIFYING = tuple(re.compile(shape) for shape in texts.IDENTIFYING_NUMBERS)
-_SECRETS, _ADDRESSES = "secret", "address"
-_KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS, _ADDRESSES)
-_SAID: Final = {
-    "name": "names and words that no software is known to write",
-    _SECRETS: "secrets and random texts",
-    _ADDRESSES: "addresses of machines and people, dates",
-    "folder": "folders",
-}
+_SAID: Final = {"name": "names and words that no software is known to write", "folder": "folders"}
 _KEPT_ANSWERS = 100_000
 _LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
-_WINDOW = 90  # characters before and after a sign in which the name stands
-_SHORTEST_NAME = 3
-_DIGITS_OF_A_MACHINE = 2  # gpu017 may be one, where a text calls it so
-_LONGEST_NUMBER, _LONGEST_NUMBER_OF_A_WORD, _MOST_SINGLE_LETTERS = 8, 5, 2
-_RANDOM_CHANGES = 0.25  # of its characters that differ in kind from the one before; names have a tenth
-_NOBODY = frozenset({"root", "user", "users", "home", "localhost", "ubuntu", "runner", "none", "null", "unknown"})
+_MOST_DIGITS, _DIGITS_OF_A_WORD, _MOST_SINGLE_LETTERS, _DIGITS_ALONE = 6, 5, 2, 3
+_LONGEST_LIST_OF_WORDS = 7  # no sentence has as many words without one that binds them; a wallet has twelve
 
 
 class Cleaner:
-    """Cleans texts and counts what it took out of them. `names` are hosts and users to look for besides this machine's;
-    those that a text tells of (`learn_from`) are looked for from then on.
-    """
+    """Cleans texts and counts what it took out of them. `names`: hosts and users that go though software says them."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.removed: Counter[str] = Counter()
-        self.symbols: set[str] = set()  # what stays as the name of a kernel or function
         self.has_known_numbers = False  # of a format whose numbers are all figures
-        self.names: set[str] = set()
+        self.names = frozenset(name.strip().lower() for name in names if name.strip())
+        self._named = re.compile(texts.whole_words(self.names), re.IGNORECASE) if self.names else None
         self._known: dict[tuple[Callable[[str], str], str], str] = {}
         self._placeholders: dict[str, str] = {}
-        self._pattern: re.Pattern[str] | None = None
-        self._is_learning = False
-        self.learn([*names, os.uname().nodename, _user()])
-
-    def learn(self, names: Iterable[str]) -> None:
-        """More hosts and users. Short ones, and words that everybody uses, are left alone."""
-        wanted = (name.strip(" \t\r\n./\\-") for name in names)
-        fresh = {name.lower() for name in wanted if not _is_nobody(name)} - self.names
-        if fresh:
-            self._known.clear()
-            self.names |= fresh
-            self._is_learning = True
-
-    def learn_from(self, text: str) -> None:
-        """The users whose homes the text names, and the machines and users that its variables name."""
-        windows = {window for sign in texts.NAMING_SIGNS for window in _around(text, sign)}
-        found = (one for window in windows for one in texts.NAMING.finditer(window))
-        self.learn(name for one in found for name in one.groups() if name)
-
-    def learn_from_bytes(self, data: bytes) -> None:
-        """The same of the texts among other bytes."""
-        self.learn_from(b" \n ".join(_PRINTABLE.findall(data)).decode("ascii"))
 
     def words(self, text: str) -> str:
-        """Free text: each word that no software is known to write is replaced, and each folder."""
+        """Any text: words that software is known to write and small numbers stay, of a path its file or its library."""
         return self._kept(self._words, text)
 
     def symbol(self, text: str) -> str:
-        """The name of a kernel or function: kept as it is, but for names learnt, addresses, folders and secrets."""
-        kept = self._kept(self._symbol, text)
-        self.symbols.add(kept)
-        return kept
+        """The name of a kernel: the words of compilers and libraries stay in it, and the numbers of templates."""
+        return self._kept(self._symbol, text)
 
-    def label(self, text: str) -> str:
-        """The name of an operator, a call, a metric or an instruction where it is one; else free text."""
-        known = is_library_symbol(text) or any(one.match(text) for one in (texts.CALL, texts.METRIC, texts.OPCODE))
-        return self.symbol(text) if known else self.words(text)
+    def opcode(self, text: str) -> str:
+        """An instruction of a GPU where it is one, else any text."""
+        name, *modifiers = text.split(".")
+        is_one = name in kept_texts.OPCODES and all(one in kept_texts.MODIFIERS for one in modifiers)
+        return text if is_one else self.words(text)
+
+    def metric(self, text: str) -> str:
+        """The name of a counter where it is one, else any text."""
+        return text if self.is_metric(text) else self.words(text)
+
+    def is_metric(self, text: str) -> bool:
+        """Whether it is the name of a counter of Nsight Compute, or a list of them."""
+        return (
+            "__" in text
+            and texts.METRIC.match(text) is not None
+            and all(piece in _metric_words() for piece in re.split(r"[^a-z]+", text.lower()) if len(piece) > 1)
+        )
 
     def value(self, value: Any, key: str = "") -> Any:
-        """A value of JSON or of a pickle: texts as labels, members whose keys are no software's left out."""
+        """A value of JSON or of a pickle, members whose keys are no software's left out."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (Number, int, float)):
             digits = str(value).lstrip(NUMBER_MARK + "-")
             return value if self._is_figure(digits, key) else self.private(digits)
         if isinstance(value, str):
-            return self.private(value) if is_private(key, value) else self.label(value)
+            return self.private(value) if is_private(key, value) else self.metric(value)
         if isinstance(value, dict):
             kept = {name: inner for name, inner in value.items() if self.keeps(name)}
             return {name: self.value(inner, key if is_private(key) else name) for name, inner in kept.items()}
@@ -110,23 +83,20 @@ class Cleaner:
         """Whether a number under this key measures something, and is nobody's."""
         if self.has_known_numbers or not key:
             return True
-        is_short = not digits.isdecimal() or len(digits) <= _LONGEST_NUMBER_OF_A_WORD
+        is_short = sum(map(str.isdecimal, digits)) <= _DIGITS_OF_A_WORD
         return not texts.PRIVATE_KEY.search(key) and (is_short or texts.QUANTITY_KEY.search(key) is not None)
 
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
-        if not isinstance(key, str) or (NUMBER_MARK not in key and self.label(key) == key):
+        is_named = self._named is not None and self._named.search(str(key)) is not None
+        if not isinstance(key, str) or (NUMBER_MARK not in key and _stays(key) and not is_named):
             return True
         self.removed["members of unknown names"] += 1
         return False
 
-    def is_metric(self, key: str) -> bool:
-        """Whether a key is the name of a counter."""
-        return texts.METRIC.match(key) is not None and self.symbol(key) == key
-
     def private(self, text: str) -> str:
-        """What stands for a text that is private as a whole."""
-        return self._placeholder("name", text) if text else text
+        """What stands for a text that goes whole."""
+        return self._placeholder(text) if text else text
 
     def summary(self) -> list[str]:
         """One phrase per kind of thing taken out."""
@@ -136,87 +106,82 @@ class Cleaner:
         """Texts come back often, so answers are kept."""
         known = self._known.get((clean, text))
         if known is None:
-            known = clean(texts.TERMINAL_STYLE.sub("", text).replace(NUMBER_MARK, ""))
+            known = texts.TERMINAL_STYLE.sub("", text).replace(NUMBER_MARK, "")
+            if self._named is not None:
+                known = self._named.sub(lambda found: self._placeholder(found.group()), known)
+            known = sys.intern(clean(known))  # so that equal texts are one, as in what is read from a copy
             if len(self._known) < _KEPT_ANSWERS:
                 self._known[clean, text] = known
         return known
 
     def _words(self, text: str) -> str:
-        """Its words; JSON in it by members, as a string of it spells other words than its letters."""
-        kept, done = [], 0
-        while (at := text.find(JSON_BEGINS, done)) >= 0:
-            try:
-                value, end = DECODER.raw_decode(text, at)
-                document = write_json(self.value(value))
-            except (ValueError, RecursionError):  # damaged or too deep, so nothing in it is to be spelled
-                document, end = self._plain_words(text[at:].replace("\\", " ")), len(text)
-            kept += [self._plain_words(text[done:at]), document]
-            done = end
-        return "".join([*kept, self._plain_words(text[done:])])
-
-    def _plain_words(self, text: str) -> str:
-        if not texts.PIECE.search(text):
+        if text.isascii() and "\\" not in text and not any(map(str.isalnum, text)):
             return text
-        if len(text) > _LONG:
-            text = texts.LONG_WORD.sub(lambda found: self._placeholder("name", found.group()), text)
-        text = self._shapes(texts.ABSOLUTE_PATH.sub(self._path, self._named(text)))
-        for shape in _IDENTIFYING:
-            text = shape.sub(lambda found: self._shape(found, _SECRETS), text)
-        return texts.WORD.sub(self._word, text)
+        return self._judged_together(texts.CHUNK.sub(self._chunk, text), self._numbers)
+
+    def _judged_together(self, text: str, numbers: Callable[[re.Match[str]], str]) -> str:
+        """Numbers and words that stand in a row."""
+        kept = texts.NUMBERS.sub(numbers, text)
+        return texts.LIST_OF_WORDS.sub(self._list, kept) if kept.count(" ") >= _LONGEST_LIST_OF_WORDS else kept
 
     def _symbol(self, text: str) -> str:
         is_sentence = " " in text and not {"(", "<", ":"} & set(text)
-        if len(text) > _LONGEST_SYMBOL or not texts.SYMBOL.match(text) or is_sentence:
+        if len(text) > _LONGEST_SYMBOL or not texts.SYMBOL.match(text) or "&#" in text or is_sentence:
             return self._words(text)
-        text = self._shapes(texts.ABSOLUTE_PATH.sub(self._path, self._named(text)))
-        return texts.RANDOM_TEXT.sub(self._random, text) if not text.startswith("_Z") else text
+        parts = texts.WORD.sub(lambda found: found.group() if is_symbol(found.group()) else self._word(found), text)
+        return self._judged_together(parts, self._numbers_of_symbol)
 
-    def _named(self, text: str) -> str:
-        if self._is_learning:  # the names of each file decide; made once, after many were learnt
-            self._pattern = re.compile(texts.whole_words(self.names), re.IGNORECASE)
-            self._is_learning = False
-        if self._pattern is not None:
-            text = self._pattern.sub(lambda found: self._placeholder("name", found.group()), text)
-        return text
-
-    def _shapes(self, text: str) -> str:
-        for shape, kind in zip(_SHAPES, _KINDS, strict=True):
-            text = shape.sub(lambda found, kind=kind: self._shape(found, kind), text)  # type: ignore[misc]
-        return text
-
-    def _shape(self, found: re.Match[str], kind: str) -> str:
-        value = found.groupdict().get("value")
-        if value is None:
-            return self._placeholder(kind, found.group())
-        if is_placeholder(value):
-            return found.group()
-        return found.group().removesuffix(value) + self._placeholder(kind, value)
-
-    def _path(self, found: re.Match[str]) -> str:
-        path = found.group()
-        library = texts.LIBRARY_PATH.match(path)
-        self.removed["folder"] += 1
-        parts = path.count("/") + path.count("\\")
-        return texts.WORD.sub(self._word, library["kept"] if library else last_part(path) if parts > 1 else "folder1")
+    def _chunk(self, found: re.Match[str]) -> str:
+        """What stands between spaces, brackets and quotes: a path, a placeholder of the source, or some words."""
+        chunk = found.group()
+        if len(chunk) == 1 and chunk in MARKS:
+            return ""
+        if PLACEHOLDER.fullmatch(chunk) or len(chunk) > _LONG or texts.SPELLED.search(chunk):
+            return self._placeholder(chunk)
+        if texts.ABSOLUTE_PATH.match(chunk):
+            library = texts.LIBRARY_PATH.match(chunk)
+            self.removed["folder"] += 1
+            rest = library["kept"] if library else chunk.rstrip("/").rpartition("/")[2]
+            chunk = rest if library or chunk.count("/") > 1 else ""
+        unknown = [word for word in texts.WORD.findall(chunk) if not is_known(word)]
+        if not any(any(map(str.isdecimal, word)) for word in unknown):
+            return texts.WORD.sub(self._word, chunk)
+        file, dot, suffix = chunk.rpartition(".")  # of a key or an address, a part that is left tells of the rest
+        return f"{self._placeholder(file)}.{suffix}" if dot and suffix in texts.SUFFIXES else self._placeholder(chunk)
 
     def _word(self, found: re.Match[str]) -> str:
         word = found.group()
-        return word if is_common(word) else self._placeholder("name", word)
+        if word.isdecimal():
+            return word  # judged with the numbers beside it
+        return word if PLACEHOLDER.fullmatch(word) or is_known(word) else self._placeholder(word)
 
-    def _random(self, found: re.Match[str]) -> str:
+    def _numbers(self, found: re.Match[str]) -> str:
+        """Numbers in a row, where they are small together or a list in brackets."""
         text = found.group()
-        return self._placeholder(_SECRETS, text) if is_random(text) and not is_common(text) else text
+        few = texts.SMALL.match(text)
+        before = found.string[found.start() - 1] if found.start() else ""
+        is_list = texts.LIST_OF_SMALL.match(text) or (before in ("[", "(", "<") and texts.LIST_OF_NUMBERS.match(text))
+        return text if text[0] == MARKS[0] or few or is_list else self._placeholder(text)
 
-    def _placeholder(self, kind: str, text: str) -> str:
-        if is_placeholder(text):
-            return text
-        key = text.lower()
-        if key not in self._placeholders:
-            self._placeholders[key] = f"{kind}{len(self._placeholders) + 1}"
-            self.removed[kind] += 1
-        return self._placeholders[key]
+    def _numbers_of_symbol(self, found: re.Match[str]) -> str:
+        few = sum(map(str.isdecimal, found.group())) <= _MOST_DIGITS
+        return found.group() if few else self._numbers(found)
+
+    def _list(self, found: re.Match[str]) -> str:
+        text = found.group()
+        return text if any(word in texts.BINDING_WORDS for word in text.split()) else self._placeholder(text)
+
+    def _placeholder(self, text: str) -> str:
+        if text not in self._placeholders:
+            self._placeholders[text] = sys.intern(f"{MARKS[0]}{len(self._placeholders) + 1}{MARKS[1]}")
+            if not PLACEHOLDER.fullmatch(text):
+                self.removed["name"] += 1
+        return self._placeholders[text]
 
 
+MARKS: Final = "\u27e6\u27e7"
+"""Around each placeholder; in a source they are taken out."""
+PLACEHOLDER: Final = re.compile(rf"{MARKS[0]}\d{{1,9}}{MARKS[1]}")
 NUMBER_MARK: Final = "\0"
 
 
@@ -230,8 +195,6 @@ class Number(str):
         return super().__new__(cls, NUMBER_MARK + digits)
 
 
-JSON_BEGINS: Final = '{"'
-"""How an object of JSON begins that stands in a text."""
 DECODER: Final = json.JSONDecoder(strict=False, parse_float=Number)
 """Numbers with a point keep their digits: a time in microseconds has more than a double holds."""
 
@@ -241,13 +204,10 @@ def write_json(value: Any) -> str:
     return texts.MARKED_NUMBER.sub(r"\1", json.dumps(value))
 
 
-def _around(text: str, sign: str) -> Iterator[str]:
-    """The places of a long text at which the sign stands. Looking for a sign is quick, looking for a pattern is not."""
-    at = text.find(sign)
-    while at >= 0:
-        if not (sign[0] == "/" and at and text[at - 1].isalnum()):
-            yield text[max(at - _WINDOW, 0) : at + _WINDOW]
-        at = text.find(sign, at + 1)
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _stays(key: str) -> bool:
+    """Whether a key would stay as it is. One that goes takes no number: a copy of the copy has the same numbers."""
+    return Cleaner().metric(key) == key
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
@@ -258,67 +218,63 @@ def is_private(key: str, text: str = "x") -> bool:
     return texts.OWNERS_KEY.search(key) is not None and not texts.SHORT_NUMBER.match(text)
 
 
-def is_placeholder(text: str) -> bool:
-    """Whether it stands for something that was taken out."""
-    return texts.PLACEHOLDER.match(text) is not None
-
-
 @cache
-def _software() -> frozenset[str]:
+def software() -> frozenset[str]:
     """Words that software is known to write; tools/known_words.py makes the list."""
     return frozenset(Path(__file__).with_name("words.txt").read_text("utf-8").split())
 
 
-def is_common(word: str) -> bool:
-    """Whether every part of it is a word that software says, or a short number."""
-    if word.isdecimal():
-        return len(word) <= _LONGEST_NUMBER
-    if word[:1].isdecimal() and ("." in word or word[:2] == "0x"):
+@cache
+def _metric_words() -> frozenset[str]:
+    """Words of the names of Nsight Compute's counters."""
+    names = Path(kept_texts.__file__).with_name("metric_names") / "names.txt"
+    listed = (line.split()[0] for line in names.read_text("utf-8").splitlines() if line.strip())
+    return software() | {piece for name in listed for piece in re.split(r"[^a-z]+", name) if len(piece) > 1}
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def is_known(word: str) -> bool:
+    """Whether every part of a word is one that software says, a size, or a few digits."""
+    pieces = texts.PIECE.findall(texts.SIZES.sub("", word))
+    digits = [len(piece) for piece in pieces if piece.isdecimal()]
+    single = sum(len(piece) == 1 and not piece.isdecimal() for piece in pieces)
+    said = [piece for piece in pieces if len(piece) > 1 and not piece.isdecimal()]
+    is_said = any(len(piece) >= _LONGEST_CODE for piece in said)
+    most = _DIGITS_OF_A_WORD if is_said or word.isdecimal() else _DIGITS_ALONE
+    return (
+        word.isascii()
+        and single <= _MOST_SINGLE_LETTERS
+        and sum(digits) <= (_MOST_DIGITS if is_said else most)
+        and max(digits, default=0) <= most
+        and not texts.GLUED.search(word)
+        and all(piece.lower() in software() for piece in said)
+    )
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def is_symbol(word: str) -> bool:
+    """Whether a word of a kernel's name is of a compiler or a library: its long parts are listed, one at least; what
+    stands between underscores without one is a short code, as of a tile or a layout."""
+    if texts.OF_COMPILERS.match(word):
         return True
-    single = 0
-    for piece in texts.PIECE.findall(word):
-        if piece.isdecimal():
-            if len(piece) > _LONGEST_NUMBER_OF_A_WORD and not is_placeholder(word):
-                return False
-        elif len(piece) == 1:
-            single += 1
-        elif piece.lower() not in _software():
-            return False
-    return single <= _MOST_SINGLE_LETTERS
-
-
-def is_library_symbol(text: str) -> bool:
-    """Whether it is a function of a library and nothing besides: outside of brackets stands one name."""
-    if not texts.LIBRARY_SYMBOL.match(text):
+    is_mangled, said = word.startswith("_Z"), 0
+    most = _MOST_DIGITS + 2 * is_mangled
+    if (
+        (texts.GLUED.search(word) and not is_mangled)
+        or not word.isascii()
+        or any(len(digits) > most for digits in texts.DIGITS.findall(word))
+    ):
         return False
-    inside = 1
-    while inside:
-        text, inside = texts.IN_BRACKETS.subn("", text)
-    return sum(word not in texts.BESIDE_A_SYMBOL for word in text.split()) <= 1
+    for part in texts.SIZES.sub("", word).split("_"):
+        pieces = [piece for piece in texts.PIECE.findall(part) if not piece.isdecimal()]
+        here = sum(len(piece) >= _LONGEST_CODE and piece.lower() in software() for piece in pieces)
+        unknown = [piece for piece in pieces if len(piece) > _LONGEST_CODE and piece.lower() not in software()]
+        if any(not (is_mangled and texts.MANGLED_CODES.fullmatch(piece)) for piece in unknown):
+            return False
+        if not here and len(part) > _LONGEST_PART and not is_mangled:
+            return False
+        said += here
+    return bool(said)
 
 
-def _is_nobody(name: str) -> bool:
-    """Whether it is too short to be looked for, or a plain word of software."""
-    if len(name) < _SHORTEST_NAME or name.lower() in _NOBODY or name.isdecimal() or is_placeholder(name):
-        return True
-    digits = sum(map(str.isdecimal, name))
-    return name.startswith("python") or (digits < _DIGITS_OF_A_MACHINE and name.isidentifier() and is_common(name))
-
-
-def is_random(text: str) -> bool:
-    """Whether letters and digits follow each other as in a key: with many changes from one kind to another, besides
-    those of sizes, as of a kernel's tile."""
-    text = texts.SIZES.sub("", text)
-    return len(texts.CHANGES_OF_KIND.findall(text)) > _RANDOM_CHANGES * len(text)
-
-
-def last_part(path: str) -> str:
-    """The file's own name: `train.py` of `/home/ann/x/train.py`."""
-    return path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in many containers
-        return ""
+_LONGEST_CODE, _LONGEST_PART = 3, 8  # letters in a row, and characters between underscores

@@ -21,7 +21,6 @@ from timesink.untrusted.plain_json import parsed
 _STRINGS, _NVTX = "StringIds", "NVTX_EVENTS"
 _WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
 _OF_FRAMES = ("File", "Function")
-_LEARNT_ROWS = 200_000
 
 
 def redact_sqlite(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
@@ -49,7 +48,6 @@ class _Rewriting:
 
     def run(self) -> None:
         """Copy everything, and count what is left out."""
-        self._learn()
         self._register()
         for table in (name for name in self.columns if name != _STRINGS):
             self._copy(table)
@@ -67,24 +65,9 @@ class _Rewriting:
         found = [row[1] for row in self.db.execute(f"PRAGMA old.table_xinfo({_quote(table)})") if not row[6]]
         return {name: kinds[name] for name in found if name in kinds}
 
-    def _learn(self) -> None:
-        """Learn users and machines from the texts that tell of them, to find them wherever else they occur."""
-        settings = kept_texts.NSYS_SETTINGS_KEPT
-        for table in (table for table in settings if {"name", "value"} <= {*self.columns.get(table, ())}):
-            for name, value in self.db.execute(f"SELECT name, value FROM old.{table} WHERE value IS NOT NULL"):
-                self.cleaner.learn_from(_text(value))
-                if private_texts.NSYS_PEOPLE.fullmatch(_text(name)):
-                    self.cleaner.learn([_text(value)])
-        for table, columns in self.columns.items():
-            for column in (name for name, kind in columns.items() if kind == "TEXT"):
-                cell = _quote(column)
-                texts = f"SELECT CAST({cell} AS BLOB) FROM old.{_quote(table)} WHERE {cell} GLOB '*[/\\=@:~]*'"
-                for (text,) in self.db.execute(f"{texts} LIMIT {_LEARNT_ROWS}"):
-                    self.cleaner.learn_from(_text(text))
-
     def _register(self) -> None:
         def label(cell: Any) -> str | None:
-            return None if cell is None else self.cleaner.label(_text(cell))
+            return None if cell is None else self.cleaner.metric(_text(cell))
 
         def payload(cell: Any) -> str | None:
             return None if cell is None else self._payload(_text(cell))
@@ -162,7 +145,7 @@ class _Rewriting:
             return None
         if key in symbols:
             return self.cleaner.symbol(text)
-        return self._payload(text) if text[:1] in ("{", "[") else self.cleaner.label(text)
+        return self._payload(text) if text[:1] in ("{", "[") else self.cleaner.words(text)
 
 
 def _frames(value: Any) -> Iterator[int]:

@@ -1,22 +1,16 @@
-"""Files that may be packed with gzip or xz, by their first bytes, as text in pieces; a damaged one up to the damage.
-
-`found_in` takes a last look at a redacted one: nothing that was learnt, and nothing with the shape of a secret, may be
-in it.
-"""
+"""Files that may be packed with gzip or xz, by their first bytes, as text in pieces; a damaged one up to the damage."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
-import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.knowledge import private_texts
 from timesink.untrusted.budget import TRUSTED, usual_limits
 
 _PIECE_BYTES = 1 << 22
@@ -99,25 +93,3 @@ def _opener(path: Path) -> Any:
     with path.open("rb") as file:
         head = file.read(6)
     return next((opener for magic, opener in _MAGICS.items() if head.startswith(magic)), open)
-
-
-_CERTAIN = tuple(
-    (shape, b"@" if "@" in shape else b"", re.compile(shape.encode())) for shape in private_texts.CERTAIN_SHAPES
-)
-SHORTEST = 5  # bytes of a name that binary data do not hold by chance
-_OVERLAP = 300
-
-
-def find_leaks(path: Path, names: Iterable[str]) -> list[str]:
-    """What is in the file, one phrase for each kind; what it is called is not repeated."""
-    looked_for = [name for name in names if len(name) >= SHORTEST]
-    known = re.compile(private_texts.whole_words(looked_for).encode(), re.IGNORECASE) if looked_for else None
-    found: set[str] = set()
-    tail = b""
-    for piece in Unpacked(path).raw():
-        text = tail + piece
-        if known is not None and known.search(text):
-            found.add("a name of a person or a machine")
-        found |= {shape.means for shape, sign, pattern in _CERTAIN if sign in text and pattern.search(text)}
-        tail = text[-_OVERLAP:]
-    return sorted(found)

@@ -30,7 +30,6 @@ _SPELLED = {name.lower(): name for name in ("viewBox", "preserveAspectRatio")}
 def redact_page(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     """What the page shows as text, what it carries as values."""
     text = unpacked.whole().decode("utf-8", "replace")
-    cleaner.learn_from(text)
     with writing(target) as file:
         try:
             _Page(file, cleaner).write(text)
@@ -81,7 +80,7 @@ class _Page(HTMLParser):
         if self._inside:
             self._whole.append(data)
         else:
-            self._put(escape(self._cleaner.label(data), quote=False))
+            self._put(escape(self._cleaner.metric(data), quote=False))
 
     def _attribute(self, name: str, value: str) -> str:
         if (name in ("d", "points", "transform", "viewbox") and private_texts.DRAWING.fullmatch(value)) or (

@@ -80,22 +80,12 @@ class _Scanner:
 
 def redact_json(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     """Traces event by event, other documents as values."""
-    is_trace = _learn(unpacked.path, cleaner)
+    is_trace = any(f'"{_TRACE}"' in piece for piece in Unpacked(unpacked.path).pieces())
     with writing(target) as file:
         try:
             _Writer(_Scanner(unpacked.pieces()), file, cleaner, is_trace).documents()
         except (_Damage, RecursionError):
             unpacked.damage = unpacked.damage or "it is damaged or cut off; what follows the damage is left out"
-
-
-def _learn(source: Path, cleaner: Cleaner) -> bool:
-    """Learn the names that the whole text tells of; whether it is a trace."""
-    is_trace, tail = False, ""
-    for piece in Unpacked(source).pieces():
-        cleaner.learn_from((tail + piece).replace(private_texts.ESCAPED_SLASH, "/"))
-        is_trace |= f'"{_TRACE}"' in piece
-        tail = piece[-200:]  # a name that a piece cuts in two
-    return is_trace
 
 
 class _Writer:
@@ -199,7 +189,6 @@ def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
 
 def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     """YAML, TOML and the like: what stands at a private key goes whole, whatever is below it too."""
-    _learn(unpacked.path, cleaner)
     private_indent: int | None = None
     with writing(target) as file:
         for line in unpacked.lines():
@@ -213,8 +202,9 @@ def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
                 given = found["value"].strip()
                 private = is_private(found["key"], given.strip("\"'") or "x")
                 private_indent = indent if private else None
+                head = cleaner.words(found["head"])
                 kept = cleaner.private(given) if private and given else cleaner.value(_plain_value(given), found["key"])
-                new = f"{cleaner.words(found['head'])}{kept}".replace(NUMBER_MARK, "")
+                new = f"{head}{kept}".replace(NUMBER_MARK, "")
             file.write(f"{new}\n".encode("utf-8", "replace"))
 
 
@@ -228,7 +218,6 @@ _PRIVATE_COLUMNS = frozenset(("Process Name", "Host Name"))
 
 def redact_text(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     """Pages of Nsight Compute by column, logs by record, other texts by line."""
-    _learn(unpacked.path, cleaner)
     with writing(target) as file:
         try:
             for line in _clean_lines(unpacked, cleaner):
@@ -330,7 +319,7 @@ def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:
 
 
 def _is_known(head: str, cleaner: Cleaner) -> bool:
-    return head in kept_texts.PAGE_COLUMNS or (("__" in head or head.islower()) and cleaner.label(head) == head)
+    return head in kept_texts.PAGE_COLUMNS or (("__" in head or head.islower()) and cleaner.metric(head) == head)
 
 
 def _column(head: str, cleaner: Cleaner) -> Callable[[str], str]:
@@ -340,12 +329,8 @@ def _column(head: str, cleaner: Cleaner) -> Callable[[str], str]:
 
 
 def _cell(cell: str, cleaner: Cleaner) -> str:
-    """A number as it is printed anywhere, or a label."""
-    return (
-        cell
-        if not any(map(str.isalpha, cell)) and len(cell) <= 24 and cell.count(".") < 3 and ":" not in cell
-        else cleaner.label(cell)
-    )
+    """A number as ncu prints it, or a label."""
+    return cell if private_texts.CELL.match(cell) else cleaner.metric(cell)
 
 
 def _row(cells: list[str]) -> str:

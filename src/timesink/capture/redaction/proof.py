@@ -1,0 +1,211 @@
+"""The proof of a redacted copy: each text in it with the list that lets it stay, read by walks of their own.
+
+It shares with the cleaner the closed lists and nothing that judges: it takes out placeholders by their mark, and of
+what is left every letter must be of a listed word, every digit of a short number. What no list lets stay is a leak.
+"""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+from timesink.capture.redaction.packed import Unpacked
+from timesink.knowledge import kept_texts, metric_names
+from timesink.untrusted import masking, read_rows
+
+Texts = Iterator[str]
+_MARKED = re.compile("\u27e6[0-9]{1,9}\u27e7")
+_STRETCH = re.compile(r"[0-9](?:[ .:/()+-]{0,3}[0-9])*")  # of digits, with what people write between them
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_DIGEST = re.compile('"has_payload": "[0-9a-f]{1,32}"')
+_ALNUM = re.compile("[0-9A-Za-z]+")
+_CODES = frozenset("vbcahstijlmxynofdegzwk")  # of types in a mangled name
+_LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")
+_NUMBER = re.compile(r"(?<=[:,\[])\s*-?[0-9][0-9.eE+-]*")
+_MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
+_OVERLAP = 300
+
+
+@cache
+def _words() -> frozenset[str]:
+    listed = Path(__file__).with_name("words.txt").read_text("utf-8").split()
+    metrics = Path(metric_names.__file__).with_name("names.txt").read_text("utf-8").lower()
+    return frozenset(listed) | frozenset("".join(c if c.islower() else " " for c in metrics).split())
+
+
+@cache
+def _of_formats() -> frozenset[str]:
+    columns = (name for kinds in kept_texts.NSYS_COLUMNS.values() for names in kinds for name in names.split())
+    keys = kept_texts.TRACE_KEYS | kept_texts.EVENT_KEYS | kept_texts.ARGUMENT_KEYS | kept_texts.KERNEL_ARGUMENTS
+    return keys | kept_texts.PAGE_COLUMNS | frozenset((*kept_texts.NSYS_COLUMNS, *columns))
+
+
+def stays_as(text: str) -> str:
+    """The list that lets a text stay; "" where none does."""
+    rest = _MARKED.sub(" ", text)
+    stretches = _STRETCH.findall(rest)
+    if text in _of_formats():
+        return "key or column that a reader takes"
+    if not rest.isascii() or "\\" in rest or any(sum(map(str.isdecimal, one)) > _MOST_DIGITS for one in stretches):
+        return ""
+    if not any(map(str.isalpha, rest)):
+        return "number" if rest == text else "placeholder"
+    if rest.startswith("_Z"):
+        known = all(
+            _is_listed(one) or _CODES.issuperset(letter for letter in one if letter.islower()) for one in _parts(rest)
+        )
+        return "mangled name of known words" if known else ""
+    name, *modifiers = text.split(".")
+    if all(map(_is_listed, _parts(rest))) and not any(map(_is_key, _ALNUM.findall(rest))):
+        return "words of software" if rest == text else "words of software, placeholders"
+    return "instruction" if name in kept_texts.OPCODES and kept_texts.MODIFIERS.issuperset(modifiers) else ""
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Stretches of letters, parted before a capital that a small letter follows or precedes."""
+    part = ""
+    for at, letter in enumerate(text):
+        follows = text[at + 1 : at + 2]
+        if part and (not letter.isalpha() or (letter.isupper() and (part[-1].islower() or follows.islower()))):
+            yield part
+            part = ""
+        part += letter if letter.isalpha() else ""
+    if part:
+        yield part
+
+
+def _is_listed(part: str) -> bool:
+    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in _words()
+
+
+def _is_key(run: str) -> bool:
+    """Whether letters and digits in a row say no word: as a digest or a key does, and no size such as 64x64x8."""
+    spelled = [part for part in _parts(run) if len(part) >= _LETTERS_OF_A_CODE]
+    return len(run) > _LONGEST_CODE and not run.isalpha() and not spelled and not set(run) <= set("0123456789x")
+
+
+def prove(path: Path, suffixes: Sequence[str], names: Iterable[str]) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """How often each text stands in the copy, by its list and itself; and what may not be in it, one phrase a kind.
+    `suffixes` are those of the source: a copy may have any name."""
+    found = Counter(inner for text in _texts(path, suffixes) for inner in _inside(text))
+    classes = {text: stays_as(text) for text in found}
+    left = ["a secret" for piece in _overlapping(path) if masking.find_token(piece)][:1]
+    named = [name.lower() for name in names]
+    left += ["a name that was to go" for text in found if any(name in text.lower().split() for name in named)][:1]
+    if unknown := sum(not means for means in classes.values()):
+        left.append(f"{unknown} texts that no list lets stay")
+    return Counter({(classes[text], text): count for text, count in found.items()}), left
+
+
+def _overlapping(path: Path) -> Texts:
+    tail = ""
+    for piece in Unpacked(path).raw():
+        yield tail + piece.decode("latin-1")
+        tail = piece[-_OVERLAP:].decode("latin-1")
+
+
+def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
+    head = next(Unpacked(path).raw(), b"")[:16]
+    kind = next((suffix.lower() for suffix in reversed(suffixes) if suffix not in (".gz", ".xz")), "")
+    if head.startswith(b"SQLite format 3"):
+        return _of_tables(path)
+    if head.startswith(b"\x80"):
+        return (value for _, value, _ in pickletools.genops(Unpacked(path).whole()) if isinstance(value, str))
+    if head.startswith(b"NVR\0"):
+        return iter(())  # the message is written field by field, and holds bytes of numbers
+    walks = {".json": _of_json, ".jsonl": _of_json, ".html": _of_page, ".htm": _of_page}
+    return walks.get(kind, _of_lines)(Unpacked(path))
+
+
+def _of_lines(unpacked: Unpacked) -> Texts:
+    """Cells of a page; lines of any other text, without what logs begin them with and without digests."""
+    for line in (_LOGGED.sub("", _DIGEST.sub("", line)) for line in unpacked.lines()):
+        yield from _cells(line) if line.startswith('"') and line.endswith('"') else [line]
+
+
+def _inside(text: str) -> Texts:
+    """The text; where JSON is in it, what each of its strings spells, and what is no string and no number."""
+    if (at := text.find('{"')) < 0:
+        yield text
+        return
+    yield text[:at]
+    yield _NUMBER.sub(" ", _STRING.sub(" ", text[at:]))
+    for spelled in _literals([text[at:]]):
+        yield from _inside(spelled)
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line of a page; the line itself where it is none."""
+    try:
+        return next(read_rows(line))
+    except ValueError:
+        return [line]
+
+
+def _of_tables(path: Path) -> Texts:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+        for (table,) in db.execute("SELECT name FROM sqlite_master").fetchall():
+            yield table
+            rows = db.execute('SELECT * FROM "{}"'.format(table.replace('"', '""')))
+            yield from (name for name, *_ in rows.description)
+            for row in rows:
+                yield from (cell for cell in row if isinstance(cell, str))
+
+
+def _of_json(unpacked: Unpacked) -> Texts:
+    return _literals(unpacked.pieces())
+
+
+def _literals(pieces: Iterable[str]) -> Texts:
+    """Every text that JSON holds, keys too, of a damaged document as well."""
+    waiting = ""
+    for piece in pieces:
+        text, end = waiting + piece, 0
+        for found in _STRING.finditer(text):
+            yield _spelled(found.group())
+            end = found.end()
+        waiting = text[end:]
+
+
+def _spelled(literal: str) -> str:
+    """The text that a string of JSON spells; the string as it stands where it is damaged."""
+    try:
+        return str(json.loads(literal, strict=False))
+    except ValueError:
+        return literal[1:-1]
+
+
+def _of_page(unpacked: Unpacked) -> Texts:
+    page = _Texts()
+    page.feed("".join(unpacked.pieces()))
+    page.close()
+    return iter(page.found)
+
+
+class _Texts(HTMLParser):
+    """What a page shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag
+        self.found += [
+            value
+            for name, value in attrs
+            if value and name not in ("content", "d", "style", "points", "transform", "viewbox")
+        ]
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("style", "script", "template"):
+            self.found.append(data)

@@ -18,7 +18,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from timesink.capture.redaction.packed import Unpacked
-from timesink.knowledge import kept_texts, metric_names
+from timesink.knowledge import kept_texts
 from timesink.untrusted import masking, read_rows
 
 Texts = Iterator[str]
@@ -37,7 +37,7 @@ _OVERLAP = 300
 @cache
 def _words() -> frozenset[str]:
     listed = Path(__file__).with_name("words.txt").read_text("utf-8").split()
-    metrics = Path(metric_names.__file__).with_name("names.txt").read_text("utf-8").lower()
+    metrics = Path(kept_texts.__file__).with_name("metric_names").joinpath("names.txt").read_text("utf-8").lower()
     return frozenset(listed) | frozenset("".join(c if c.islower() else " " for c in metrics).split())
 
 

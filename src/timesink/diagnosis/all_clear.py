@@ -46,8 +46,8 @@ _MOSTLY: Final = 0.5
 _FEW: Final = 5  # steps: what is rare, such as a checkpoint, may be in none of fewer
 _BOUNDS_SHOWN: Final = 2
 _LONGEST: Final = 60  # letters of a kernel's name in a sentence
-_APART: Final = 0.01
-_HALF: Final = 0.5
+_APART: Final = 0.01  # of the step: less looks the same in a sentence
+_HALF: Final = 0.5  # of the GPU
 _UNRECORDED: Final = ("untraced", "unexplained")  # causes of which nothing was recorded
 
 

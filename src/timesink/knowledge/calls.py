@@ -54,6 +54,10 @@ GRAPH_INSTANTIATION: Final = Pattern(
     "^(?:cuda|cu|hip)GraphInstantiate", "makes a CUDA graph ready to be launched",
     ("cudaGraphInstantiate", "cuGraphInstantiateWithParams", "hipGraphInstantiate"), "cudaGraphLaunch",
 )
+MAKES_GRAPH_READY: Final = Pattern(
+    "GraphInstantiate|GraphExec", "makes a CUDA graph ready, or changes one that is",
+    ("cudaGraphInstantiate", "cudaGraphExecUpdate", "cuGraphExecKernelNodeSetParams"), "cudaGraphLaunch",
+)
 EVENT_RECORD: Final = Pattern(
     "^(?:cuda|cu|hip)EventRecord", "records an event",
     "cudaEventRecordWithFlags", "cudaEventQuery",

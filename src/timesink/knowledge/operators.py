@@ -34,6 +34,15 @@ FOLLOWS_ITS_OPERANDS: Final = Pattern(
     ("aten::gelu", "aten::add_", "aten::threshold_backward", "aten::cudnn_batch_norm"),
     ("aten::native_layer_norm", "aten::_foreach_add_", "aten::softmax"),
 )
+JOINS: Final = Pattern(
+    "^aten::(?:cat|concat|_cat)$", "joins tensors along a dimension", ("aten::cat", "aten::_cat"), "aten::stack",
+)
+INTEGER_ARGUMENT: Final = Pattern(
+    r"^(?:(?:unsigned|signed|const|long|short|volatile|restrict|__restrict__)\b|u?int\d*(?:_t)?\b|u?char\d*\b"
+    r"|u?short\d*\b|u?long\d*\b|size_t\b|bool\b|[\s*&])+$",
+    "the type of a kernel's argument that is whole numbers, or leads to some",
+    ("unsigned int const*", "uint4*", "size_t", "bool"), ("float*", "__half2", "internal_state"),
+)
 LOOKS_UP: Final = Pattern(
     "^aten::(embedding|_?embedding_bag|index_select|gather)$",
     "looks up whole numbers in a table, such as an embedding",

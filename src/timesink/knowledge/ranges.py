@@ -163,6 +163,10 @@ BACKWARD_PASS: Final = Pattern(
     ("## backward ##", "loss.backward", "backward-compute", "backward 3"),
     ("MmBackward0", "triton_poi_fused_native_layer_norm_backward_3"),
 )
+OF_AUTOGRAD: Final = Pattern(
+    "^(autograd::|torch::autograd)", "a frame or an operator of the engine of gradients itself",
+    ("autograd::engine::evaluate_function: MmBackward0", "torch::autograd::AccumulateGrad"), "MmBackward0",
+)
 AUTOGRAD_OPERATOR: Final = Pattern(
     r"^autograd::engine|Backward\d*(,|$)",
     "an operator that autograd runs (PyTorch; torch.autograd.profiler.emit_nvtx)",

@@ -14,9 +14,12 @@ from functools import cached_property
 from io import BytesIO
 from typing import Final
 
+# Rows end as Python's tokenizer ends them: not at a form feed, and not at a separator of Unicode.
 _ROW: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _DOCUMENTED: Final = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# What may stand before and behind a statement on its rows.
 _SPACE: Final = re.compile(rb"[ \t\f]*\Z")
+# Behind it a remark too.
 _REST: Final = re.compile(rb"[ \t\f]*(?:#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _BODIES: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
@@ -134,7 +137,7 @@ class _Moved:
 
 
 def _with_ends(text: str, old: str) -> str:
-    ending = re.search(r"\r\n|\r|\n", old)
+    ending = re.search(r"\r\n|\r|\n", old)  # as the first row ends
     return text.replace("\n", ending[0]) if ending else text
 
 
@@ -183,7 +186,7 @@ def _parsed(data: bytes, node: ast.AST) -> ast.AST:
 
 
 def _dump(node: ast.AST) -> str:
-    return re.sub(r"(?:Store|Del)\(\)", "Load()", ast.dump(node))
+    return re.sub(r"(?:Store|Del)\(\)", "Load()", ast.dump(node))  # where a name stands is no difference
 
 
 def _header(node: ast.stmt) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 from timesink.diagnosis.judge import Row, declare
 from timesink.diagnosis.words import number, per_period
 from timesink.fixes.advised import LESS_HOST_WORK
-from timesink.knowledge.calls import LAUNCH, POLLS, CallKind, call_kinds
+from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH, MAKES_GRAPH_READY, POLLS, CallKind, call_kinds
 from timesink.knowledge.ranges import OPTIMIZER_WORK
 from timesink.measures.idle.before_launches import slow_calls, slow_operators
 from timesink.measures.idle.blame import idle_blame
@@ -27,8 +27,6 @@ from timesink.units import time_text
 from timesink.whatif import Target
 
 _OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
-_GRAPH: Final = re.compile("GraphLaunch")
-_INSTANTIATES: Final = re.compile("GraphInstantiate|GraphExec")
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 _NAMED: Final = 2  # operators in a sentence
 
@@ -43,9 +41,9 @@ def _in_calls(trace: Trace) -> Iterator[Row]:
         other = _beside(trace, rows)
         if re.search(POLLS, name):
             variant = "polls"
-        elif _GRAPH.search(name):
+        elif re.search(GRAPH_LAUNCH, name):
             variant = "graph"
-        elif _INSTANTIATES.search(name):
+        elif re.search(MAKES_GRAPH_READY, name):
             variant = "instantiated"
         else:
             variant = "behind" if other and re.search(LAUNCH, name) else ""

@@ -317,7 +317,7 @@ def _is_waited_for(trace: Trace, device: Device) -> bool:
     return bool(ended > 1 and np.count_nonzero(~of_memory) >= _NEARLY_ALL * ended)
 
 
-_NEARLY_ALL: Final = 0.75
+_NEARLY_ALL: Final = 0.75  # of the stretches: some launches follow a wait by chance
 
 
 def _is_replayed(trace: Trace) -> bool:

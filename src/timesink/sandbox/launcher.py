@@ -164,6 +164,7 @@ def _identity(name: str) -> str:
 def _mounts(scratch: Path, spec: dict[str, Any], notes: dict[str, Any]) -> None:
     """All is read-only, then covered by layers; in the end folders of the run and of our records are laid on top."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as listed:
+        # The kernel writes spaces and signs of a path as three octal digits.
         points = [re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), line.split()[4]) for line in listed]
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     through = [spec["root"], *(name for name in spec["writable"] if os.path.isdir(name))]

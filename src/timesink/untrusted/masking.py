@@ -19,7 +19,9 @@ _ANYWHERE = ("secret", "passw", "passphrase", "passcode", "credential", "apikey"
 _LAST = frozenset(
     ["token", "auth", "pwd", "pass", "pw", "key", "cred", "creds", "pat", "dsn", "sig", "sas", "otp", "jwt", "pgpass"]
 )
+# Words of a name, in capitals, in camel case or between signs.
 _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# The name of a variable or an option.
 _NAME = re.compile(r"[\w.+-]+")
 # A value as a shell or JSON writes it: quoted, or up to the next space.
 _VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"'}]+")

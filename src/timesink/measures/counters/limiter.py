@@ -46,6 +46,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.records import Record, field, replace
 from timesink.units import share_text, times_text
 
+_ASKED = 256  # launches of a page: rules and views ask in turns why each is undecided
 _UNIT_ROOFS = {
     Resource.DRAM: "DRAM",
     Resource.L2: "L2",
@@ -188,7 +189,7 @@ def why_unexplained(kernel: KernelCounters) -> str:
     return found if isinstance(found, str) else ""
 
 
-@lru_cache(maxsize=256)  # rules and views ask in turns why each of a page's launches is undecided
+@lru_cache(_ASKED)
 def _decided(kernel: KernelCounters) -> KernelLimits | str:
     """The one explanation of all that its counters allow, with the least that its limiter surely takes and the most
     that could be won; or why there are several, or none."""

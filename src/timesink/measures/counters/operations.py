@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from timesink.knowledge.gpus import PER_OPCODE
+from timesink.knowledge.operators import INTEGER_ARGUMENT
 from timesink.measures.counters import KernelCounters, Resource
 from timesink.startup import regex
 
@@ -22,10 +23,6 @@ _OF_XU: Final[Mapping[str, frozenset[str]]] = {
     "xu_bits": frozenset({"POPC", "FLO", "BREV"}),
     "xu_conversions": frozenset({"I2F", "F2I", "F2F", "I2I", "FRND"}),
 }
-_INTEGER: Final = (
-    r"(?:(?:unsigned|signed|const|long|short|volatile|restrict|__restrict__)\b|u?int\d*(?:_t)?\b|char\d*\b"
-)
-_INTEGERS: Final = regex(rf"{_INTEGER}|uchar\d*\b|u?short\d*\b|u?long\d*\b|size_t\b|bool\b|[\s*&])+")
 
 
 def variant_of(kernel: KernelCounters, pipe: Resource) -> str:
@@ -44,7 +41,7 @@ def is_of_integers(kernel: KernelCounters) -> bool:
         return False
     _, _, arguments = kernel.name.partition("(")
     listed = [argument.strip() for argument in arguments.rpartition(")")[0].split(",")]
-    return listed != [""] and all(_INTEGERS.fullmatch(argument) for argument in listed)
+    return listed != [""] and all(regex(INTEGER_ARGUMENT).search(argument) for argument in listed)
 
 
 def _on_xu(kernel: KernelCounters) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from timesink.knowledge.operators import JOINS
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import begun_per_step
 from timesink.measures.timeline import Device, of_device
@@ -18,7 +19,6 @@ from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 
-_JOINS: Final = r"^aten::(?:cat|concat|_cat)$"
 _LONGER: Final = 8  # times all others together: what is joined is an entry, and no half
 
 
@@ -36,7 +36,7 @@ class GrownTensors(Record, eq=False):
 def grown_tensors(trace: Trace) -> tuple[GrownTensors, ...]:
     """Per device that copies any."""
     host = trace.get(HOST_OPS)
-    joins = matches(host["name"], _JOINS)
+    joins = matches(host["name"], JOINS)
     if not joins.any():
         return ()
     entries = of_each(host["input_shapes"], _entries, pl.Int64).fill_null(0)

@@ -22,6 +22,7 @@ _STEADY: Final = (
     KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.POINTWISE, KernelFamily.NORM, KernelFamily.SOFTMAX,
     KernelFamily.REDUCTION, KernelFamily.FOREACH,
 )  # fmt: skip
+_PARTS: Final = 3  # the first steps are held against the last
 _STEPS: Final = 6  # fewer show no trend that a slow one among them does not
 _SHARE: Final = 0.1  # of the time of all kernels, that a kernel is looked at
 _LEAST: Final = 0.1  # of its time: clocks of a warm GPU move by less
@@ -73,7 +74,7 @@ def _moves(own: pl.DataFrame, start_ns: Int64Array, end_ns: Int64Array) -> tuple
     if by_step.height < _STEPS:
         return None
     length, at = by_step["ns"].to_numpy(), by_step["step"].to_numpy()
-    third = by_step.height // 3
+    third = by_step.height // _PARTS
     first, last = float(np.median(length[:third])), float(np.median(length[-third:]))
     if not first or abs(last / first - 1) < _LEAST:
         return None

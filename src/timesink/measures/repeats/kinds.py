@@ -72,7 +72,13 @@ _MAKERS: Final = frozenset(
 )
 _LOOKED_BEFORE, _LOOKED_BEHIND = 40, 12  # events around a run in which a split or a join is looked for
 _OWN_WEIGHTS: Final = 1.5  # times that a weight is used in a row: about once where each unit has its own
-_ROTATIONS: Final = 32
+_ROTATIONS: Final = 32  # of a long unit, evenly spread: a state shows in most
+_FEW: Final = 3  # units or steps of a number: fewer show no trend
+_HARDLY: Final = 0.25  # of the CPU's time
+_SIZES: Final = 3  # of grids for each kernel of a unit, where each unit has another parameter
+_LEAST_PARTS: Final = 4  # that a dimension is split into
+_JOINED: Final = 8  # of so many units one may lack where their results are joined
+_MOSTLY: Final = 0.8  # of the changes of a number that rises
 _CALLS_READ, _UNITS_READ = 1_500, 24  # of a run
 _OF_PARAMETERS: Final = 0.5  # of the shapes that a unit was given
 
@@ -103,7 +109,7 @@ class KindTeller:
         """The kind of a unit of these names, by its longest run, and why."""
         reads = any(read in name for name in names for read in _READS)
         where = self._range_around(run).lower()
-        seen = max(3, min(_UNITS_READ, _CALLS_READ // len(names)))
+        seen = max(_FEW, min(_UNITS_READ, _CALLS_READ // len(names)))
         edges = pairwise(run.starts[: seen + 1].tolist())
         units = [self._calls(low, min(high, low + LONGEST)) for low, high in edges]
         usual = Counter(map(len, units)).most_common(1)[0][0]
@@ -112,7 +118,7 @@ class KindTeller:
             return plain
         if not usual:
             return self._of_launches(run, names, reads, where)
-        if share[INSIDE] + share[BACKWARD] < share[HOST] / 4 and share[HOST] > 2 * share[IDLE]:
+        if share[INSIDE] + share[BACKWARD] < _HARDLY * share[HOST] and share[HOST] > 2 * share[IDLE]:
             return KindTold(Kind.PYTHON, "hardly any of the CPU's time is in operators and calls")
         return self._of_operators(units, run, reads, where)
 
@@ -169,7 +175,7 @@ class KindTeller:
         own = own.filter(pl.col("event").is_between(int(run.starts[0]), run.stop - 1))
         kernels = kernel_facts(self._trace).frame.join(own, "row", "semi")  # copies have no family
         sizes = own.unique(["grid_x", "bytes"]).height
-        if not kernels["family"].is_in(["gemm", "convolution", "attention"]).any() and sizes >= 3 * len(names):
+        if not kernels["family"].is_in(["gemm", "convolution", "attention"]).any() and sizes >= _SIZES * len(names):
             return KindTold(Kind.PER_PARAMETER, f"{sizes} sizes of grids, and no product")
         return KindTold(Kind.UNTOLD, "no operators were recorded")
 
@@ -224,11 +230,11 @@ class KindTeller:
             if full and numbers and any(word in name for word in _SPLITS) and -len(full) <= numbers[-1] < len(full):
                 along = numbers[-1] % len(full)
                 size = full[along]
-                if size >= 4 and round(count / size) and abs(round(count / size) * size - count) <= 2:
+                if size >= _LEAST_PARTS and round(count / size) and abs(round(count / size) * size - count) <= 2:
                     split.add(tuple(n for at, n in enumerate(full) if n != 1 and at != along))
         after = self._calls(run.stop, run.stop + _LOOKED_BEHIND)
         joined = [shapes for name, shapes, _ in after if any(word in name for word in _JOINS)]
-        is_joined = any(abs(len(shapes_of(shapes)) - count) <= min(count // 8, 2) for shapes in joined)
+        is_joined = any(abs(len(shapes_of(shapes)) - count) <= min(count // _JOINED, 2) for shapes in joined)
         said = [f"an index rises over {rises[0]}"] if rises else []
         said += [f"after a split into {sorted(split)}"] if split else []
         return split, ", ".join(said + ["results are joined"] * is_joined)
@@ -260,7 +266,7 @@ def _is_weighted(name: str) -> bool:
 def _grows(given: list[tuple[Shape, ...]]) -> bool:
     """Whether a dimension of the first tensor gets larger by the same from unit to unit."""
     firsts = [shapes[0] for shapes in given if shapes]
-    if len(firsts) < max(len(given), 3) or len({len(shape) for shape in firsts}) != 1 or not firsts[0]:
+    if len(firsts) < max(len(given), _FEW) or len({len(shape) for shape in firsts}) != 1 or not firsts[0]:
         return False
     changes = np.diff(np.array(firsts), axis=0)
     return bool(((changes == changes[0]).all(axis=0) & (changes[0] > 0)).any())
@@ -269,9 +275,9 @@ def _grows(given: list[tuple[Shape, ...]]) -> bool:
 def _rises(given: Iterable[str]) -> bool:
     """Whether one of the numbers that an operator was given, after the first, rises from unit to unit."""
     numbers = [_numbers(text) for text in given]
-    if len(numbers) < 3 or len({len(one) for one in numbers}) != 1 or len(numbers[0]) < 2:
+    if len(numbers) < _FEW or len({len(one) for one in numbers}) != 1 or len(numbers[0]) < 2:
         return False
-    return bool(((np.diff(np.array(numbers, np.float64), axis=0) > 0).mean(axis=0)[1:] > 0.8).any())
+    return bool(((np.diff(np.array(numbers, np.float64), axis=0) > 0).mean(axis=0)[1:] > _MOSTLY).any())
 
 
 def _carried(unit: list[Call], weights: Counter[Shape], split: set[Shape]) -> list[Shape]:

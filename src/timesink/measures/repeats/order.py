@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.knowledge.ranges import OF_AUTOGRAD
 from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, forward_operators
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, found_at
@@ -20,10 +21,9 @@ from timesink.records import Record
 HOST, GPU, IDLE, WAIT, INSIDE, BACKWARD = range(6)
 """Rows of `CallOrder.cost_ns`: the thread's time up to its next event, the GPU's time, the GPU's idle time that the
 event's work ended, the thread's waits, its time within the event, and autograd's time for it on other threads."""
-_COSTS: Final = 6
+_COSTS: Final = 6  # rows of `cost`, the names above
 _WAITS: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC)
 _PLACE: Final = ("rank", "process", "thread", "start_ns", "end_ns")
-_OF_AUTOGRAD: Final = r"^(autograd::|torch::autograd)"
 
 
 class CallOrder(Record, eq=False):
@@ -74,7 +74,7 @@ def call_order(trace: Trace) -> CallOrder:
     to_next = (cost[HOST] - cost[INSIDE]).astype(np.int64)
     waiting = np.flatnonzero(waits & (of_call >= 0))
     np.add.at(cost[WAIT], of_call[waiting], (calls["end_ns"] - calls["start_ns"]).to_numpy()[waiting])
-    is_autograd = table["kind"].str.contains(_OF_AUTOGRAD).to_numpy() | np.append(backward, False)[op]
+    is_autograd = table["kind"].str.contains(OF_AUTOGRAD).to_numpy() | np.append(backward, False)[op]
     maker = found_at(of_op, found_at(root, found_at(forward_operators(trace), op)))
     moved = np.flatnonzero(is_autograd & (maker >= 0))
     cost[BACKWARD, moved], cost[HOST, moved], cost[INSIDE, moved] = cost[INSIDE, moved], 0.0, 0.0

@@ -133,7 +133,7 @@ def _taken_apart(trace: Trace, device: Device, windows: Intervals) -> pl.DataFra
         _idle(trace, device, windows),
     ]
     frame = pl.concat(parts)
-    rest = pl.DataFrame([[COMMUNICATION, *[""] * 6, windows.total_ns - int(frame["total_ns"].sum()), 0]],
+    rest = pl.DataFrame([[COMMUNICATION, *[""] * (len(_TEXT) - 1), windows.total_ns - int(frame["total_ns"].sum()), 0]],
                         schema=_SCHEMA, orient="row")  # fmt: skip
     return pl.concat([frame, rest])
 

@@ -96,7 +96,7 @@ def start_up(trace: Trace) -> StartUp:
     return StartUp(by_rank, int((idle > 0).sum()), idle_ns, span_ns + led_ns, longest["name"], length_ns, of_runs)
 
 
-_EVER: Final = -(1 << 62)
+_EVER: Final = -(1 << 62)  # ns, before any clock's time
 
 
 def _union(rows: pl.DataFrame) -> Intervals:

@@ -7,6 +7,7 @@ NVIDIA's and nccl-tests' bandwidth figures use them.
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+S_PER_MINUTE = 60
 
 # A normal distribution's standard deviation, of its median absolute deviation.
 SIGMA_PER_MAD = 1.4826

@@ -8,13 +8,12 @@ from timesink.fixes.table import BY_NAME
 from timesink.recipes.table import RECIPES
 from timesink.trials.machine import MachineFile
 from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, TrialPlan, Tried
-from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
+from timesink.units import NS_PER_MS, NS_PER_US, S_PER_MINUTE, share_text, time_text
 from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
 
 WORTH: Final = TrialPlan("").worth
 _APART: Final = 0.05  # of a step, between two ways to measure it: more is told
-_MINUTE_S: Final = 60.0  # as budgets are told
 _NAMED: Final = 4  # changes in a sentence
 
 
@@ -85,7 +84,7 @@ def _course(answer: TrialAnswer) -> list[str]:
     if answer.ended:
         notes.append(f"It ended early: {answer.ended}. What was measured until then stands.")
     if answer.left and not answer.signal:
-        more = f"{max(2 * answer.budget_s / _MINUTE_S, 1):.0f}m"
+        more = f"{max(2 * answer.budget_s / S_PER_MINUTE, 1):.0f}m"
         notes.append(f"Not tried: {', '.join(answer.left[:_NAMED])}. A longer --budget, such as {more}, tries more.")
     return notes
 

@@ -9,6 +9,7 @@ from timesink.diagnosis.engine import MATERIAL
 from timesink.diagnosis.saving import saving_text, what_is_left
 from timesink.diagnosis.verdicts import Diagnosis, Where
 from timesink.records import Record, as_plain, field
+from timesink.units import S_PER_MINUTE
 from timesink.verify.baseline import Baseline, check_kept_file
 from timesink.verify.calibration import Calibration
 from timesink.verify.ledger import Entry, track_record
@@ -66,7 +67,7 @@ def calibration_page(
     run_s: float,
 ) -> Page:
     """What slow-down is seen here, the deviation between runs, and this session's runs, of `run_s` seconds each."""
-    minutes = 2 * (limit.pairs + 1) * run_s / 60
+    minutes = 2 * (limit.pairs + 1) * run_s / S_PER_MINUTE
     first = "Flaky runner: only a" if limit.is_flaky else "A"
     title = (
         f"{first} slow-down of {100 * limit.slow_down_ratio:.2g} % or more is "

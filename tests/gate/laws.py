@@ -145,12 +145,13 @@ def one_price(of: Answers) -> Iterator[str]:
 
 
 def dearest_first(of: Answers) -> Iterator[str]:
-    """No row below the first saves more; a bound counts for what can be expected of it."""
+    """No row below the first saves more; a bound counts for what can be expected of it. Rows without a share are of
+    steps apart from the usual ones, which come behind."""
     if not of.rows or of.rows[0].saves_ms is None:
         return
     first = of.rows[0]
     for row in of.rows[1:]:
-        dearer = row.saves_ms is not None and row.saves_ms > (first.saves_ms or 0.0)
+        dearer = row.share is not None and row.saves_ms is not None and row.saves_ms > (first.saves_ms or 0.0)
         if dearer and _counted(row) > 1.012 * _counted(first):
             yield f"{row} is dearer than the headline {first}"
 
@@ -220,7 +221,7 @@ def _exceeds(factor: str, percentage: str) -> bool:
 
 
 def ordered_intervals(of: Answers) -> Iterator[str]:
-    """low ≤ value ≤ high ≤ the step."""
+    """low ≤ value ≤ high ≤ the step, which of a finding of steps apart is the mean of all."""
     for value, unit, low, low_unit, high, high_unit in _INTERVAL.findall(flat(of.doors["-v"])):
         ends = ms(low, low_unit), ms(value, unit), ms(high, high_unit)
         if any(one > other * 1.012 for one, other in pairwise(ends)):
@@ -228,7 +229,13 @@ def ordered_intervals(of: Answers) -> Iterator[str]:
     steps = [step["step_ms"] for step in of.json["step_parts"]]
     for finding in of.json["findings"]:
         worth = finding["recoverable_ms_per_step"]
-        if worth and steps and (worth["high"] or 0.0) > max(steps) * 1.0001 and "unprofiled" not in of.doors["-v"]:
+        own = worth["value"] / finding["share_of_step"] if worth and finding["share_of_step"] else 0.0
+        if (
+            worth
+            and steps
+            and (worth["high"] or 0.0) > max(*steps, own) * 1.0001
+            and "unprofiled" not in of.doors["-v"]
+        ):
             yield f"{finding['code']} saves up to {worth['high']} ms of steps of {max(steps)} ms"
     step = re.search(rf"step of {TIME} takes an estimated {TIME} \({TIME} to {TIME}\)", flat(of.doors["-v"]))
     if step:

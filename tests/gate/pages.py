@@ -12,6 +12,7 @@ from tests.gate.doors import COMMAND, not_understood
 
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.per_step import share_of_step
+from timesink.measures.steps.slow_steps import usual_steps
 from timesink.model.intervals import Intervals
 from timesink.views.timeline import timeline_of
 
@@ -29,7 +30,7 @@ def lane_is_the_bar(of: Answers) -> Iterator[str]:
     """What the lane of the report draws of each cause within the steps is the bar's share of it."""
     if len(of.diagnosis.devices) != 1 or not of.bar or (drawn := timeline_of(of.trace, [], 1_000_000)) is None:
         return
-    device = of.diagnosis.devices[0].rank, of.diagnosis.devices[0].device
+    device, trace = (of.diagnosis.devices[0].rank, of.diagnosis.devices[0].device), usual_steps(of.trace) or of.trace
     rows = [row for lane in drawn.lanes if lane.kind == "idle" for row in lane.rows]
     for name, share in of.bar.items():
         kinds = [at for at, kind in enumerate(drawn.kinds) if IDLE_WORDS.get(kind) == name]
@@ -37,7 +38,7 @@ def lane_is_the_bar(of: Answers) -> Iterator[str]:
             continue
         own = [(row, row.kind == kind) for row in rows for kind in kinds]
         stretches = [Intervals.union_of(row.start_ns[here], row.end_ns[here]) for row, here in own]
-        there = 100 * share_of_step(of.trace, device, Intervals.union_all(stretches))
+        there = 100 * share_of_step(trace, device, Intervals.union_all(stretches))
         if abs(there - share) > _ROUNDED + 0.001 * share:
             yield f"{name} is {share} % on the bar and {there:.2f} % in the lane"
 

@@ -74,7 +74,7 @@ def rows(runs: int, megabytes: int = MEGABYTES) -> Iterator[Row]:
 def served(trace: Path) -> Iterator[tuple[str, Run]]:
     """The address of `timesink report --serve` of a trace, and what it took until that was printed."""
     began = perf_counter()
-    command = [*TIMESINK, "serve", "--no-browser", "--no-cache", str(trace)]
+    command = [*TIMESINK, "report", "--serve", "--no-browser", "--no-cache", str(trace)]
     with Popen(command, stdout=PIPE, stderr=DEVNULL, cwd=ROOT, env=ENVIRONMENT, text=True) as process:
         try:
             assert process.stdout is not None

@@ -132,13 +132,13 @@ def write_down(session: Session, change: Change, row: dict[str, Any]) -> None:
     state = session.known["states"][slug(change.before)]
     foreseen = row["predicted"] = state["predicted"][change.name]
     numbers = ",".join(f"{foreseen[key]:.6f}" for key in ("low", "value", "high"))
-    words = [*TIMESINK, "ledger", "--root", str(session.work), "add", f"{change.name}: {change.hypothesis}"]
+    words = [*TIMESINK, "verify", "--ledger", "--root", str(session.work), "add", f"{change.name}: {change.hypothesis}"]
     words += ["--predicted", numbers, "--change", f"{slug(change.before)} -> {slug(change.after)}"]
     words += ["--finding", " ".join(foreseen["codes"])] if foreseen["codes"] else []
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip()[-400:])
-    row["ledger"] = int(done.stdout.split()[-1])
+    row["ledger"] = int(done.stdout.split()[1])  # "Entry 3 is open in …"
 
 
 def measure(session: Session, change: Change, row: dict[str, Any], pairs: int) -> None:

@@ -13,6 +13,7 @@ from benchmarks.adversary import RIGHT, Judge, Problem, difference, judged
 from tests.benchmarks.cheats import HONEST, NO_FASTER, WRONG
 
 from timesink.errors import ToolFailed, UsageError
+from timesink.render import Format, Style, written
 from timesink.verify.environment import Command
 from timesink.verify.gpu_watch import GpuWatch
 from timesink.verify.outcomes import Outcome
@@ -105,7 +106,7 @@ def test_a_verdict_refuses_a_cheat_as_another_result(tmp_path: Path) -> None:
     old, new, problem = (tmp_path / name for name in ("old.py", "new.py", "problem.py"))
     result = judged(problem, old, new, calls=3)
     assert (result.outcome, result.exit_code()) == (Outcome.INVALID, 4)
-    assert "call 2: 2048 of 2048 values are wrong" in f"{result}"
+    assert "call 2: 2048 of 2048 values are wrong" in written(result, Format.JSON, Style(width=120))
 
 
 SOFTMAX = {

@@ -154,7 +154,11 @@ DRAWING: Final = Pattern(
     "a path or a place in SVG",
     ("M0,5L10 3Z", "0 0 1000 44", "translate(3 4)"), "ann@x",
 )
-COLOUR: Final = Pattern(r"#[0-9a-f]{3,8}\b", "a colour of a style", "#2f74c0", "#section")
+COLOUR: Final = Pattern(
+    r"#[0-9a-f]{3,8}\b|\brgba?\([\d., ]{5,24}\)|(?<=-heat:)\d{1,3},\d{1,3},\d{1,3}|@media(?=[ (])",
+    "a colour of a style, or for which screen it is",
+    ("#2f74c0", "rgba(214,120,20,.22)", "--heat:26,95,168", "@media print"), ("#section", "10,95,168"),
+)
 PAGE_POLICY: Final = Pattern(
     "default-src 'none'; [a-z0-9A-Z '+/=;:-]*|light dark|no-referrer|width=device-width, initial-scale=1",
     "what a page may load, by digests",

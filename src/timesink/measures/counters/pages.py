@@ -37,7 +37,7 @@ from timesink.measures.counters.bounds import (
 )
 from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.shares import Work, work_of
+from timesink.measures.counters.shares import UnitWork, work_of
 from timesink.measures.counters.stalls import Stalls, stalls_of
 from timesink.measures.counters.uncounted import possible_wastes
 from timesink.measures.counters.waste import Access, Cause, Waste, requests_per_cycle, waste_of
@@ -72,7 +72,7 @@ class Given(Record):
     `dram_side`: the share of DRAM's roof where its bytes take longer than its operations, by the roofline.
     `is_counted`: it has nothing but what was counted."""
 
-    work: Work
+    work: UnitWork
     bound_of_any: float
     occupancy: Occupancy
     stalls: Stalls | None

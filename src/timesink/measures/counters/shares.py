@@ -1,6 +1,6 @@
 """How a kernel's time is shared out: busy time of its busiest unit to waste and to work, the rest to what it waits for.
 
-`Work` is what units and waste say whatever warps wait for: of a page that leaves waits open it is worked out once.
+`UnitWork` is what units and waste say whatever warps wait for: of a page that leaves waits open it is worked out once.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _HIDDEN_BUT_LOADS = HIDDEN_BY_WARPS - FOR_LOADS
 NO_QUEUE = 0.1  # of the waiting
 
 
-class Work(Record, eq=False):
+class UnitWork(Record, eq=False):
     """Units with their waste: the busiest of them, what its busy time goes to, what is left of that for work.
 
     `ceilings` are bounds without a cause, `fewer` those of fewer waits by what warps wait for, as they become known.
@@ -69,15 +69,15 @@ class Work(Record, eq=False):
         return self.fewer[id(stalls)]
 
 
-def work_of(units: tuple[Leaf, ...], waste: Waste) -> Work:
+def work_of(units: tuple[Leaf, ...], waste: Waste) -> UnitWork:
     """These units, of which there is one at least, with their waste."""
     top, even = _top(units, waste)
     wasted, left = _share_out_busy(top, even, waste)
-    return Work(units, waste, top, wasted, left)
+    return UnitWork(units, waste, top, wasted, left)
 
 
 def shares_of(
-    work: Work, occupancy: Occupancy, stalls: Stalls | None, queue: LoadWait | None, dram_side: float | None
+    work: UnitWork, occupancy: Occupancy, stalls: Stalls | None, queue: LoadWait | None, dram_side: float | None
 ) -> dict[Cause, float]:
     """Every cause's share of the time, where warps wait so, loads queue so, and DRAM has that part of the roofline."""
     shares, top = dict(work.wasted), work.top

@@ -59,7 +59,7 @@ class Cleaner:
         return (
             "__" in text
             and texts.METRIC.match(text) is not None
-            and all(piece in _metric_words() for piece in re.split(r"[^a-z]+", text.lower()) if len(piece) > 1)
+            and all(piece in _metric_words() for piece in _pieces(text.lower()) if len(piece) > 1)
         )
 
     def value(self, value: Any, key: str = "") -> Any:
@@ -181,6 +181,7 @@ class Cleaner:
 
 MARKS: Final = "\u27e6\u27e7"
 """Around each placeholder; in a source they are taken out."""
+# As the cleaner numbers them.
 PLACEHOLDER: Final = re.compile(rf"{MARKS[0]}\d{{1,9}}{MARKS[1]}")
 NUMBER_MARK: Final = "\0"
 
@@ -229,7 +230,11 @@ def _metric_words() -> frozenset[str]:
     """Words of the names of Nsight Compute's counters."""
     names = Path(kept_texts.__file__).with_name("metric_names") / "names.txt"
     listed = (line.split()[0] for line in names.read_text("utf-8").splitlines() if line.strip())
-    return software() | {piece for name in listed for piece in re.split(r"[^a-z]+", name) if len(piece) > 1}
+    return software() | {piece for name in listed for piece in _pieces(name) if len(piece) > 1}
+
+
+def _pieces(name: str) -> list[str]:
+    return re.split(r"[^a-z]+", name)  # words of a counter stand between underscores, digits and dots
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)

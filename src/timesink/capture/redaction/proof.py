@@ -22,14 +22,14 @@ from timesink.knowledge import kept_texts
 from timesink.untrusted import masking, read_rows
 
 Texts = Iterator[str]
-_MARKED = re.compile("\u27e6[0-9]{1,9}\u27e7")
+_MARKED = re.compile("\u27e6[0-9]{1,9}\u27e7")  # placeholders
 _STRETCH = re.compile(r"[0-9](?:[ .:/()+-]{0,3}[0-9])*")  # of digits, with what people write between them
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_DIGEST = re.compile('"has_payload": "[0-9a-f]{1,32}"')
-_ALNUM = re.compile("[0-9A-Za-z]+")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)  # of JSON
+_DIGEST = re.compile('"has_payload": "[0-9a-f]{1,32}"')  # of an entry of PyTorch's compiler log
+_ALNUM = re.compile("[0-9A-Za-z]+")  # words and numbers, glued or not
 _CODES = frozenset("vbcahstijlmxynofdegzwk")  # of types in a mangled name
-_LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")
-_NUMBER = re.compile(r"(?<=[:,\[])\s*-?[0-9][0-9.eE+-]*")
+_LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")  # how a line of glog begins
+_NUMBER = re.compile(r"(?<=[:,\[])\s*-?[0-9][0-9.eE+-]*")  # of JSON
 _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
 _OVERLAP = 300
 

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -110,7 +111,10 @@ class BoxedRun:
 
     def wait(self, timeout: float | None = None) -> int:
         """Its status once it ends, `TimeoutExpired` where it does not in time."""
-        return self.process.wait(timeout)  # type: ignore[no-any-return]
+        status: int = self.process.wait(timeout)
+        if status < 0:  # whoever waits for the program may have been killed itself, and sweeps no more
+            _end_left(self.scratch)
+        return status
 
     def written(self) -> list[Written]:
         """All that it wrote or deleted, by path; what we showed it and it left alone is not among it."""
@@ -143,8 +147,18 @@ class BoxedRun:
         with suppress(OSError):
             os.close(self.life)
         if self.process is not None:
-            self.process.wait()
+            self.wait()
         clean(self.scratch)
+
+
+def _end_left(scratch: Path) -> None:
+    """End every process that has the run's own folder in its environment."""
+    mark = os.fsencode(scratch)
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and int(process.name) != os.getpid():
+            with suppress(OSError):  # it ended, or is another user's
+                if mark in (process / "environ").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)

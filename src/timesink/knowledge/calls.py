@@ -179,6 +179,10 @@ class CallKind(IntEnum):
     EVENT_RECORD = 9
 
 
+SYNCHRONISES: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC)
+"""Those that do nothing but wait."""
+WAITS_FOR_DEVICE: Final = (*SYNCHRONISES, CallKind.COPY_BLOCKING)
+"""Those that come back when work of the device is done."""
 OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
 """Those that take memory from the driver or give it back: some wait for the device, which is not what they are for."""
 _PATTERNS: Final = (

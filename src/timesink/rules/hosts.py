@@ -10,7 +10,7 @@ import polars as pl
 from timesink.diagnosis.judge import Row, declare
 from timesink.diagnosis.words import number, per_period
 from timesink.fixes.advised import LESS_HOST_WORK
-from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH, MAKES_GRAPH_READY, POLLS, CallKind, call_kinds
+from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH, MAKES_GRAPH_READY, OF_MEMORY, POLLS, call_kinds
 from timesink.knowledge.ranges import OPTIMIZER_WORK
 from timesink.measures.idle.before_launches import slow_calls, slow_operators
 from timesink.measures.idle.blame import idle_blame
@@ -26,7 +26,6 @@ from timesink.rules.idle import waiting_row
 from timesink.units import time_text
 from timesink.whatif import Target
 
-_OF_MEMORY: Final = (CallKind.ALLOCATE, CallKind.FREE)
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 _NAMED: Final = 2  # operators in a sentence
 
@@ -74,7 +73,7 @@ def _beside(trace: Trace, rows: pl.DataFrame) -> str:
         return ""
     rank, thread = rows["rank"][0], rows["thread"][0]
     calls = trace.get(API_CALLS).filter((pl.col("rank") == rank) & (pl.col("thread") != thread))
-    calls = calls.filter(pl.Series(np.isin(call_kinds(calls["name"]), _OF_MEMORY)))
+    calls = calls.filter(pl.Series(np.isin(call_kinds(calls["name"]), OF_MEMORY)))
     if not calls.height:
         return ""
     busy = Intervals.union_of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())

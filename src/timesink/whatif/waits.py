@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import fixes, replay
-from timesink.knowledge.calls import CallKind
+from timesink.knowledge.calls import SYNCHRONISES, CallKind
 from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.nesting import numbered_rows
@@ -111,7 +111,7 @@ def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
             _blocking_copies(trace, calls, ops, blocks),
         ]
     )
-    blocking = np.isin(kind, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])
+    blocking = np.isin(kind, SYNCHRONISES)
     blocking[call] = True
     return Releases(call, block, inferred, blocking)
 

@@ -6,12 +6,19 @@ copies the model there. A graph wins where it holds several launches; one that i
 """
 
 from collections import Counter
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import GRAPH_INSTANTIATION, GRAPH_LAUNCH, OF_MEMORY, POLLS, CallKind, call_kinds
+from timesink.knowledge.calls import (
+    GRAPH_INSTANTIATION,
+    GRAPH_LAUNCH,
+    OF_MEMORY,
+    POLLS,
+    WAITS_FOR_DEVICE,
+    call_kinds,
+)
 from timesink.knowledge.ranges import DATA_PARALLEL
 from timesink.measures.steps.per_step import in_most_steps
 from timesink.measures.timeline.launches import launch_units
@@ -20,8 +27,6 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-
-_WAITS: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING)
 
 
 class GraphObstacle(Record):
@@ -71,7 +76,7 @@ def _broken_up(calls: pl.DataFrame, kinds: Int8Array, units: pl.DataFrame) -> Gr
     of_launch = np.isin(thread, np.unique(thread[launch]))
     if 2 * np.count_nonzero(polls & of_launch) <= np.count_nonzero(of_launch):
         polls = np.zeros_like(polls)
-    breaks = (np.isin(kinds, _WAITS) | polls) & of_launch
+    breaks = (np.isin(kinds, WAITS_FOR_DEVICE) | polls) & of_launch
     if not breaks.any():
         return None  # threads of a launch each are not broken up by anything
     stretch = np.cumsum(breaks | (np.diff(thread, prepend=thread[:1]) != 0))

@@ -17,6 +17,7 @@ from timesink.startup import regex
 _EXECUTED: Final = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _FLOATS: Final = tuple(_EXECUTED.format(op) for op in ("ffma", "fmul", "fadd", "hfma", "hmul", "hadd", "dfma"))
 _FEW: Final = 0.05  # floats for each integer instruction: those of an index or of a counter
+_INTEGERS: Final = regex(INTEGER_ARGUMENT)
 # Opcodes of the XU pipe by what they do.
 _OF_XU: Final[Mapping[str, frozenset[str]]] = {
     "xu_functions": frozenset({"MUFU"}),
@@ -41,7 +42,7 @@ def is_of_integers(kernel: KernelCounters) -> bool:
         return False
     _, _, arguments = kernel.name.partition("(")
     listed = [argument.strip() for argument in arguments.rpartition(")")[0].split(",")]
-    return listed != [""] and all(regex(INTEGER_ARGUMENT).search(argument) for argument in listed)
+    return listed != [""] and all(_INTEGERS.search(argument) for argument in listed)
 
 
 def _on_xu(kernel: KernelCounters) -> str:

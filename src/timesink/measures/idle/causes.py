@@ -16,6 +16,7 @@ from timesink.knowledge.calls import (
     LOADS_MODULE,
     OF_MEMORY,
     STREAM_ORDERED,
+    SYNCHRONISES,
     CallKind,
     call_kinds,
 )
@@ -115,7 +116,6 @@ def _outer_first(timeline: Int64Array, start_ns: Int64Array, end_ns: Int64Array)
     return bool(np.all((timeline[1:] > timeline[:-1]) | ((timeline[1:] == timeline[:-1]) & later)))
 
 
-_WAITING: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC)
 _TRIALS: Final = 3  # waits and kernels of one convolution: a search times at least so many algorithms
 
 
@@ -254,7 +254,7 @@ def _searching(trace: Trace) -> BoolArray:
     if not (convolves := matches(names, ranges.CONVOLVES).to_numpy()).any():
         return found
     low, high = calls_inside(trace)
-    waits = np.append(0, np.cumsum(np.isin(call_kinds(calls["name"]), _WAITING)))
+    waits = np.append(0, np.cumsum(np.isin(call_kinds(calls["name"]), SYNCHRONISES)))
     kernels, call = trace.get(DEVICE_OPS)["name"].to_physical().to_numpy(), launch_links(trace).call
     order = np.argsort(call, kind="stable")
     kernels, call = kernels[order], call[order]
@@ -298,7 +298,7 @@ def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:
     """The cause that each CUDA call is evidence for; `pageable` marks copies from or to pageable memory."""
     kinds = call_kinds(names)
     codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
-    codes[np.isin(kinds, _WAITING)] = CAUSE_CODE["sync"]
+    codes[np.isin(kinds, SYNCHRONISES)] = CAUSE_CODE["sync"]
     codes[np.isin(kinds, OF_MEMORY) | matches(names, STREAM_ORDERED).to_numpy()] = CAUSE_CODE["allocator"]
     codes[pageable | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
     codes[matches(names, LOADS_MODULE).to_numpy()] = CAUSE_CODE["compile"]

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.knowledge.calls import SYNCHRONISES, call_kinds
 from timesink.knowledge.ranges import OF_AUTOGRAD
 from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, forward_operators
@@ -22,7 +22,6 @@ HOST, GPU, IDLE, WAIT, INSIDE, BACKWARD = range(6)
 """Rows of `CallOrder.cost_ns`: the thread's time up to its next event, the GPU's time, the GPU's idle time that the
 event's work ended, the thread's waits, its time within the event, and autograd's time for it on other threads."""
 _COSTS: Final = 6  # rows of `cost`, the names above
-_WAITS: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC)
 _PLACE: Final = ("rank", "process", "thread", "start_ns", "end_ns")
 
 
@@ -60,7 +59,7 @@ def call_order(trace: Trace) -> CallOrder:
     root = nesting.outermost(np.where(own, np.arange(ops.height), -1))
     top = np.flatnonzero(root == np.arange(ops.height))
     inside = found_at(root, nesting.innermost_of(calls).astype(np.int64))
-    waits = np.isin(call_kinds(calls["name"]), _WAITS)
+    waits = np.isin(call_kinds(calls["name"]), SYNCHRONISES)
     table = _events(trace, top, inside, link, waits)
     op, call, start, end, line = (table[name].to_numpy() for name in ("op", "call", "start_ns", "end_ns", "line"))
     of_op, of_call = _inverse(op, ops.height), _inverse(call, calls.height)

@@ -16,7 +16,14 @@ import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import ALLOCATION, FREE, OF_MEMORY, WAITS_FOR_THREAD, CallKind, call_kinds
+from timesink.knowledge.calls import (
+    ALLOCATION,
+    FREE,
+    OF_MEMORY,
+    WAITS_FOR_DEVICE,
+    WAITS_FOR_THREAD,
+    call_kinds,
+)
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
 from timesink.measures.idle.blame import idle_blame, intervals_of
@@ -232,7 +239,7 @@ def _engine(trace: Trace, device: Device, late: Intervals, drained: Intervals) -
         del changes[Root.LAUNCHES]
     if drained.total_ns < _DRAINED * late.total_ns:  # the host waits, and yet is ahead again
         del changes[Root.WAITS]
-    waiting = np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING])
+    waiting = np.isin(kinds, WAITS_FOR_DEVICE)
     lengths = (calls["end_ns"] - calls["start_ns"]).to_numpy()
     return EngineLate(
         device=device,

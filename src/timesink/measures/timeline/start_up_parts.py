@@ -19,7 +19,7 @@ from timesink.knowledge.calls import (
     MAKES_CONTEXT,
     OF_MEMORY,
     SETTING_UP,
-    CallKind,
+    WAITS_FOR_DEVICE,
     call_kinds,
 )
 from timesink.knowledge.frames import IMPORTS
@@ -36,7 +36,6 @@ from timesink.records import Record
 
 _RECORDED: Final = (API_CALLS, HOST_OPS, RANGES, FRAMES, OS_CALLS, DEVICE_OPS)
 NOTHING: Final = "nothing recorded"
-_WAITS: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING)
 
 
 class StartUpParts(Record):
@@ -91,7 +90,7 @@ def _kinds(trace: Trace, rank: int, own: dict[Table, pl.DataFrame]) -> Iterator[
     yield "first batches", _named(named, ranges.LOADING) | _named(frames, ranges.LOADING)
     busy = [line.busy for (of_rank, _), line in device_timeline(trace).by_device.items() if of_rank == rank]
     yield "work of the GPU", Intervals.union_all(busy)
-    yield "waits for the GPU", _rows(calls, np.isin(kinds, _WAITS))
+    yield "waits for the GPU", _rows(calls, np.isin(kinds, WAITS_FOR_DEVICE))
     yield "launches", _rows(calls, matches(calls["name"], LAUNCH).to_numpy())
     yield "other calls of CUDA", Intervals.of(calls)
     yield "framework operators", Intervals.of(ops)

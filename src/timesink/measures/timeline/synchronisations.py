@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
-from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.knowledge.calls import WAITS_FOR_DEVICE, CallKind, call_kinds
 from timesink.knowledge.ranges import OWN_RANGES
 from timesink.measures.timeline import device_gaps
 from timesink.measures.timeline.attribution import host_places, launch_links, names_at, push_pop_ranges
@@ -24,10 +24,9 @@ from timesink.records import Record
 
 SyncCallKind = pl.Enum(["device", "stream", "event", "copy", "pageable_copy"])
 _KINDS: Final = pl.Series(SyncCallKind.categories, dtype=SyncCallKind)
-_OF_CALL: Final = (CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING)
-_NONE, _PAGEABLE_COPY = -1, len(_OF_CALL)
+_NONE, _PAGEABLE_COPY = -1, len(WAITS_FOR_DEVICE)
 _KIND_OF_CALL: Final = np.full(max(CallKind) + 1, _NONE, np.int8)
-_KIND_OF_CALL[list(_OF_CALL)] = range(len(_OF_CALL))
+_KIND_OF_CALL[list(WAITS_FOR_DEVICE)] = range(len(WAITS_FOR_DEVICE))
 """By `CallKind` the place in `SyncCallKind`, or `_NONE`."""
 _THREAD: Final = ["rank", "process", "thread"]
 _DRAINS: Final = pl.Schema(

@@ -174,20 +174,25 @@ def _without_steps(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _prices(diagnosis: Diagnosis) -> Iterator[str]:
-    """low <= value <= high <= step, and no more than the step together on each rank."""
-    total_ms, step_ms = Counter[int](), None
+    """low <= value <= high <= step, and no more than the step together on each rank; steps that stand apart from the
+    usual ones are priced of the mean of all, a whole of its own."""
+    total_ms = Counter[tuple[int, float]]()
     for card, finding in diagnosis.findings:
         gain, step_ms = finding.recoverable, finding.of_ms
         if gain is None:
             continue
-        total_ms[finding.where.rank or 0] += gain.value  # type: ignore[assignment]
         low, high = gain.low or 0.0, gain.value if gain.high is None else gain.high
         if not low <= gain.value * (1 + 1e-9) <= high * (1 + 2e-9):
             yield f"{card.code}: not {low} <= {gain.value} <= {high}"
-        if step_ms is not None and high > step_ms * (1 + 1e-9):
+        if step_ms is None:
+            continue
+        total_ms[finding.where.rank or 0, step_ms] += gain.value  # type: ignore[assignment]
+        if high > step_ms * (1 + 1e-9):
             yield f"{card.code}: {high} ms of a step of {step_ms} ms"
-    if step_ms is not None and max(total_ms.values(), default=0) > step_ms * (1 + 1e-9):
-        yield f"together {max(total_ms.values())} ms of a step of {step_ms} ms"
+    for (_, step_ms), together_ms in total_ms.items():
+        if together_ms > step_ms * (1 + 1e-9):
+            yield f"together {together_ms} ms of a step of {step_ms} ms"
+
 
 
 def _devices(diagnosis: Diagnosis) -> Iterator[str]:

@@ -44,7 +44,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 def enter(spec: dict[str, Any]) -> None:
     """Come back in a process from which nothing outside can be changed; all others end with the program's status."""
-    notes: dict[str, Any] = {"read_only": [], "layers": {}}
+    notes: dict[str, Any] = {"read_only": [], "layers": {}, "before": {}}
     for end in (spec["tell"], spec["life"]):
         os.set_inheritable(end, False)
     try:
@@ -227,6 +227,11 @@ def _cover(folder: str, points: list[str], layers: dict[str, int], spec: dict[st
     layer = f"/proc/self/fd/{layers['upper']}/{name}"
     os.mkdir(layer)
     _prepare(folder, layer, spec)
+    for root, _, files in os.walk(layer):  # said before the program can write: afterwards nobody knows whose they are
+        for inner in (os.path.join(root, file) for file in files):
+            there = os.lstat(inner)
+            state = [there.st_size, there.st_mtime_ns, there.st_ino, there.st_mode]
+            notes["before"][name + inner[len(layer) :]] = state
     os.mkdir(name, dir_fd=layers["work"])
     lower = os.open(folder, os.O_PATH)
     upper, work = (os.open(name, os.O_PATH, dir_fd=layers[what]) for what in ("upper", "work"))

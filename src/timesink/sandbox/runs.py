@@ -298,8 +298,7 @@ def answered(run: BoxedRun, told: int) -> None:
         raise NoSandbox([answer or "the launcher died"])
     notes = json.loads(answer)
     run.layers = {run.scratch / "upper" / name: Path(folder) for name, folder in notes["layers"].items()}
-    for path in (path for layer in run.layers for path in _files(layer)):
-        run.before.setdefault(path, _state(path))
+    run.before |= {run.scratch / "upper" / name: tuple(state) for name, state in notes["before"].items()}
 
 
 def clean(folder: Path) -> None:
@@ -377,6 +376,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _state(path: Path) -> tuple[int, ...]:
+    """Of a file, as the launcher tells it of those that it laid into a layer."""
     there = path.lstat()
     return there.st_size, there.st_mtime_ns, there.st_ino, there.st_mode
 

@@ -7,6 +7,7 @@ import pytest
 from tests.render.diagnoses import diagnosis, healthy
 
 from timesink.cli.app import run
+from timesink.records import replace
 from timesink.render import WRITERS, Format, formats_of, render
 from timesink.render.markdown import code, escaped
 from timesink.views import Cell, Field, Page, Sheet
@@ -55,6 +56,15 @@ def test_markdown_is_a_table_with_figures_to_the_right() -> None:
     assert "| total | share | count | ok | kernel |" in lines
     assert "|---:|---:|---:|---|---|" in lines
     assert "| 5 ns | – | 0 | no | – |" in lines
+
+
+@pytest.mark.parametrize("form", [Format.TEXT, Format.JSON, Format.MD, Format.HTML])
+def test_a_lede_stands_between_the_title_and_the_tables(form: Format) -> None:
+    shown = render(replace(page(), lede="verdict <of> both"), form)
+    places = [shown.rindex(text) for text in ("Kernels of run", "verdict", "one note")]
+    assert places == sorted(places)
+    assert places[1] < shown.index("summed durations" if form is not Format.JSON else "kernels")
+    assert "<of>" not in shown or form in (Format.TEXT, Format.JSON)
 
 
 def test_an_empty_table_says_nothing_in_words() -> None:

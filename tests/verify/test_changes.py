@@ -109,7 +109,8 @@ def test_a_planted_change_leads_under_its_name(after: Trace, kind: ChangeKind, n
     assert first.delta_ns * 2 > sum(one.delta_ns for one in result.changes) > 0
     assert not named or first.works[0].op == named
     assert named in page(result).title
-    assert page(result).title[2:].startswith("+")
+    assert page(result).title.startswith("+")
+    assert page(result).lede.startswith("? step time (mean)")
     assert page(result).sheets[0].key == "changes"
     jsonschema.validate(document := json.loads(render(result, Format.JSON)), schema("gate"))
     assert all(one["delta_ns"] == sum(work["delta_ns"] for work in one["works"]) for one in document["changes"])

@@ -49,7 +49,8 @@ def render_page(page: Page, style: Style) -> str:
         sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.rows]
         for sheet in page.sheets
     }
-    return json_text(enveloped(style.origin, {"title": page.title, **sheets, "notes": list(page.notes)}))
+    head = {"title": page.title, **({"lede": page.lede} if page.lede else {})}
+    return json_text(enveloped(style.origin, {**head, **sheets, "notes": list(page.notes)}))
 
 
 def json_text(value: Any) -> str:

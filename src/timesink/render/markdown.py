@@ -44,7 +44,7 @@ def render_diagnosis(diagnosis: Diagnosis, _style: Style) -> str:
 
 def render_page(page: Page, _style: Style) -> str:
     """The title, every sheet as a table, then the notes."""
-    lines = [f"## {escaped(page.title)}"]
+    lines = [f"## {escaped(page.title)}", *(["", f"**{escaped(page.lede)}**"] if page.lede else [])]
     for sheet in page.sheets:
         lines += ["", f"### {escaped(sheet.title)}", ""]
         lines += markdown_table(sheet) if sheet.rows else ["nothing"]

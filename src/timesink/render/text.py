@@ -51,6 +51,8 @@ def render_page(page: Page, style: Style) -> str:
     console = text_console(style.width, style.colour)
     title = _sentence(page.title, "bold")
     console.print(title, soft_wrap=page.is_command)
+    if page.lede:
+        console.print(_sentence(page.lede))
     for sheet in page.sheets:
         console.print()
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))

@@ -64,7 +64,7 @@ class Sheet(Record):
 
 class Page(Presentable, Record):
     """What a listing command shows: a title, tables, and notes. `is_command`: the title is a command to be copied.
-    `charts` are its pictures, which a page for a browser shows above the tables.
+    `lede` is a second line, under the title. `charts` are its pictures, which browsers show above the tables.
 
     `sheets` are its tables, each with its key, columns and rows as they are written; `table` makes a frame of one.
 
@@ -78,6 +78,7 @@ class Page(Presentable, Record):
     title: str
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
+    lede: str = ""
     is_command: bool = False
     origin: Origin = UNASKED
     charts: tuple[Chart, ...] = ()

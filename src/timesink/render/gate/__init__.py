@@ -58,10 +58,10 @@ def render_html(result: GateResult, style: Style) -> str:
 
 
 def page(result: GateResult) -> Page:
-    """What explains most, or the headline; then why, metrics, what differs, parts, runs."""
+    """What explains most above the headline, or that alone; then why, metrics, what differs, parts, runs."""
     shown, told = tuple(sheet for part in PARTS if (sheet := part(result)).rows), notes(result)
     if said := explained.lead(result):
-        return Page(f"{mark(result)} {said}", shown, (headline(result), *told))
+        return Page(said, shown, told, lede=f"{mark(result)} {headline(result)}")
     return Page(f"{mark(result)} {headline(result)}", shown, told)
 
 

@@ -194,7 +194,6 @@ def _prices(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"together {together_ms} ms of a step of {step_ms} ms"
 
 
-
 def _devices(diagnosis: Diagnosis) -> Iterator[str]:
     for device in diagnosis.devices:
         parts_ns = device.compute_ns + device.exposed_comm_ns + device.exposed_copy_ns + device.idle_ns

@@ -21,6 +21,7 @@ LONGEST_VALUE: Final = 80
 _LONGEST_NAME: Final = 40
 _AT_WORK: Final = 0.4  # of a GPU's power: an H100 draws 17 % of it while it does nothing
 _MOST_STEPS: Final = 1_000_000
+_MOST_PARTS, _LONGEST_NS = 100, 10**15
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -32,17 +33,20 @@ Told = TypeVar("Told", bound=Any)
 class RecordedRun:
     """`steps_ms`: times of the slowest rank's steps without a profiler, in their order, and `step_ms` their median, in
     milliseconds; None and none where nobody timed them. `facts`: what the run was, such as resolution: 512. `settings`:
-    what it was set to, such as threads: 16 (`agent.recording`)."""
+    what it was set to, such as threads: 16 (`agent.recording`). `start_up`: rank, kind, detail and nanoseconds of what
+    came before the first steady step, since the process began (`agent.start_up`)."""
 
     step_ms: float | None = None
     steps_ms: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    start_up: tuple[tuple[int, str, str, int], ...] = ()
 
     def told_to(self, trace: Told) -> Told:
         """The trace of that run, which knows all of it from now on."""
         trace = trace.with_facts(self.facts) if self.facts else trace
         trace = trace.with_settings(self.settings) if self.settings else trace
+        trace = trace.with_start_up(self.start_up) if self.start_up else trace
         if self.step_ms:
             steps_ns = tuple(ms * _NS_PER_MS for ms in self.steps_ms)
             trace = trace.with_unprofiled_step(self.step_ms * _NS_PER_MS, steps_ns)
@@ -54,7 +58,8 @@ def recorded_run(paths: Iterable[Path]) -> RecordedRun:
     manifests = [found for path in paths if (found := _manifest_of(path)) is not None]
     step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
     facts, settings = (_keep_undisputed([of(manifest) for manifest in manifests]) for of in (facts_of, settings_of))
-    return RecordedRun(step_ms or None, steps_ms, facts, settings)
+    start_up = next((told for manifest in manifests if (told := start_up_of(manifest))), ())
+    return RecordedRun(step_ms or None, steps_ms, facts, settings, start_up)
 
 
 def _keep_undisputed(stated: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -130,6 +135,21 @@ def settings_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     settings = _keep_undisputed([_texts(rank.get("settings")) for rank in told])
     busy = max(map(_busy_before, _own_gpus(manifest, max(len(told), 1))), default=0.0)
     return {**settings, **({"others_busy": f"{busy:.0f}"} if busy else {})}
+
+
+def start_up_of(manifest: Mapping[str, Any]) -> tuple[tuple[int, str, str, int], ...]:
+    """What each rank spent its start on, those rows that are of the right form."""
+    ranks = manifest.get("ranks")
+    found = list[tuple[int, str, str, int]]()
+    for told in ranks if isinstance(ranks, list) else []:
+        if not isinstance(told, dict) or not isinstance(rank := told.get("rank"), int) or not 0 <= rank < _MOST_RANKS:
+            continue
+        parts = told.get("start_up")
+        for part in parts[:_MOST_PARTS] if isinstance(parts, list) else []:
+            match part:
+                case [str(kind), str(detail), int(time_ns)] if 0 < time_ns < _LONGEST_NS and kind:
+                    found.append((rank, kind[:LONGEST_VALUE], detail[:LONGEST_VALUE], int(time_ns)))
+    return tuple(sorted(found, key=lambda row: (row[0], -row[3], row[1], row[2])))
 
 
 def _own_gpus(manifest: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:

@@ -84,8 +84,10 @@ class Trace(Presentable, Record, eq=False, weakref=True):
     profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
     rank sets it, as in a synchronous job; `unprofiled_steps_ns` are its steps, where each was timed. `facts` are what
     the run was, by name (resolution: 512), as its author said. `settings` are what no profiler records and the manifest
-    of the capture has (threads: 16); none without a manifest. `link_times` are what collectives take on the machine of
-    the run, as `timesink capture nccl-bench` measured them. `left_out` are numbers of steps that are not steady.
+    of the capture has (threads: 16); none without a manifest. `start_up` is what the program spent its time on before
+    the first steady step, as the manifest says: rank, kind, detail, nanoseconds. `link_times` are what collectives
+    take on the machine of the run, as `timesink capture nccl-bench` measured them. `left_out` are numbers of steps that
+    are not steady.
     """
 
     source: str
@@ -97,6 +99,7 @@ class Trace(Presentable, Record, eq=False, weakref=True):
     unprofiled_steps_ns: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    start_up: tuple[tuple[int, str, str, int], ...] = ()
     link_times: tuple[LinkTime, ...] = ()
     left_out: frozenset[int] = frozenset()
 
@@ -213,6 +216,10 @@ class Trace(Presentable, Record, eq=False, weakref=True):
     def with_settings(self, settings: Mapping[str, str]) -> Self:
         """The same tables, with what the run was set to."""
         return replace(self, settings=dict(settings))
+
+    def with_start_up(self, parts: tuple[tuple[int, str, str, int], ...]) -> Self:
+        """The same tables, with what the program spent its start on."""
+        return replace(self, start_up=parts)
 
     def with_link_times(self, times: tuple[LinkTime, ...]) -> Self:
         """The same tables, with what collectives take on that machine."""

@@ -18,6 +18,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.measures.steps.work import step_work
 from timesink.measures.timeline.host_times import range_times
+from timesink.measures.timeline.start_up_parts import long_starts
 from timesink.model.arrays import median
 from timesink.model.trace import Trace
 from timesink.records import replace
@@ -80,6 +81,7 @@ def compare_captures(
     explained = replace(
         result, contributions=moved, budget=sum_by_kind(moved), ranges=range_changes(*sides), sides=sides,
         changes=made, suspects=suspects(differing, made), joined_ratio=joined_ratio(*works),
+        start_up=start_up_changes(*sides),
     )  # fmt: skip
     return replace(explained, notes=tuple(notes))
 
@@ -191,6 +193,19 @@ def _name(old: PartKey | None, new: PartKey | None) -> str:
     sizes = dict.fromkeys(f"<{key.grid} | {key.block}>" for key in (old, new) if key and key.grid)
     inside = f" in {key.range}" if key.range else ""
     return f"kernel {key.name}{' ' if sizes else ''}{' → '.join(sizes)}{inside}{fate}"
+
+
+def start_up_changes(before: Trace, after: Trace) -> tuple[Contribution, ...]:
+    """The time before the first steady step of each side's slowest rank, by what it was spent on; none unless both
+    count from the same begin. Their changes sum to its change."""
+    sides = [max(long_starts(trace), key=lambda one: one.span_ns, default=None) for trace in (before, after)]
+    if not (sides[0] and sides[1] and sides[0].is_told == sides[1].is_told):
+        return ()
+    old, new = ({part[:2]: part[2] for part in side.parts} for side in sides if side)
+    return tuple(
+        Contribution(": ".join(filter(None, key)), old.get(key, 0), new.get(key, 0))
+        for key in dict.fromkeys([*old, *new])
+    )
 
 
 def sum_by_kind(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:

@@ -318,7 +318,8 @@ class GateResult(Presentable, Record):
     "counters". `differences` maps an environment or manifest key to its two values. `budget` is `contributions` summed
     by kind. `changes` are all of the change by what it comes from, that which explains most first; `suspects` the
     settings that differ, those first that could do it; `joined_ratio` the share of compute joined by operator and
-    shapes. `sides` are the captures that were compared, where a page can show what changed in them.
+    shapes; `start_up` the time before the first steady step by what it was spent on. `sides` are the captures that
+    were compared, where a page can show what changed in them.
 
     >>> result = timesink.compare("before.json.gz", "after.json.gz")
     >>> result
@@ -342,6 +343,7 @@ class GateResult(Presentable, Record):
     changes: tuple[StepChange, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     joined_ratio: float | None = None
+    start_up: tuple[Contribution, ...] = ()
     origin: Origin = UNASKED
     sides: tuple[Trace, Trace] | None = None
 

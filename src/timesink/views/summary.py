@@ -25,7 +25,7 @@ from timesink.measures.timeline.host_times import call_times, layer_times, range
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.launches import DeviceLaunches, launches
 from timesink.measures.timeline.quality import quality
-from timesink.measures.timeline.start_up_parts import start_up_parts
+from timesink.measures.timeline.start_up_parts import long_starts
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped, matches
 from timesink.model.schema import Table
@@ -42,7 +42,7 @@ from timesink.model.tables import (
     SUMS,
 )
 from timesink.model.trace import Trace
-from timesink.views import Cell, Field, Page, Sheet, declare, first_rows, listed, sheet_of
+from timesink.views import Cell, Field, Page, Sheet, declare, first_rows, listed, sheet_of, without_columns
 
 
 def summary_page(trace: Trace, top: int) -> Page:
@@ -65,16 +65,14 @@ def _budget(trace: Trace) -> Sheet:
     return listed("summary.budget", device_timeline(trace), exposed_comm_ns=exposed)
 
 
-_WORTH_A_TABLE = 2.0  # steps: less is the way into the first of them
-
-
 def _start_up(trace: Trace) -> tuple[Sheet, ...]:
     """What comes before the first steady step, where that is more than a step or two."""
-    longest_ns = max((one.p50_ns or 0.0 for one in steps(trace).by_rank.values()), default=0.0)
-    shown = [one for one in start_up_parts(trace) if one.span_ns > _WORTH_A_TABLE * longest_ns]
-    rows = [(one.rank, kind, time_ns, time_ns / one.span_ns) for one in shown for kind, time_ns in one.parts]
+    shown = long_starts(trace)
+    rows = [(one.rank, *part, part[-1] / one.span_ns) for one in shown for part in one.parts]
     note = "from the first thing recorded to the first steady step; an instant counts for the first kind that goes on"
-    return (listed("summary.start_up", rows, note),) if rows else ()
+    if any(one.is_told for one in shown):
+        note = "from the process's begin to its steady steps, by looks at its main thread"
+    return (without_columns(listed("summary.start_up", rows, note), ("detail",)),) if rows else ()
 
 
 def _steps(trace: Trace) -> Sheet:

@@ -89,6 +89,10 @@ class Sightings:
         overdue = self.seen.backward_passes >= 4 * _MANY and not self.seen.optimizer_steps
         return not self.has_optimizer or overdue
 
+    def withdraw(self, folder: Path) -> None:
+        """There were steps after all: what was left of a long quiet time says nothing."""
+        (folder / SEEN.format(self.seen.pid)).unlink(missing_ok=True)
+
     def write(self, folder: Path) -> None:
         """Into the folder of the agent's plan, for `read_seen`."""
         torch: Any = sys.modules.get("torch")

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from timesink.capture.agent.marks import Sightings, StepMark
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
 from timesink.capture.agent.settings import program_settings
+from timesink.capture.agent.start_up import StartUpWatch
 from timesink.capture.schedule import AgentPlan, Mode
 
 RANKS = "ranks"
@@ -46,6 +47,7 @@ class Agent:
         self._warm_up = plan.steps.warm_up
         self._ended = 0
         self._process = os.getpid()
+        self._start_up = StartUpWatch() if plan.mode in (Mode.TORCH, Mode.RANGE) else None
         self._status: Status | None = None
         self._recorder: Recorder = Recorder()
         self._watch: Stopwatch | None = None
@@ -102,6 +104,10 @@ class Agent:
 
     def step_ended(self, source: StepMark) -> None:
         """One step has ended, says `source`."""
+        if self.plan.whole and self._status is not None:
+            self._ended += 1
+            if self._ended == self.plan.steps.settle:
+                self._tell_start_up()
         if self.finished or self.plan.whole or not self._is_here(source):
             return
         if is_capturing():
@@ -161,6 +167,8 @@ class Agent:
             self._watch.lap()
         if ended == 1:
             self._tell(step_source=self.source.name.lower() if self.source is not None else "")
+        if ended == steps.settle:
+            self._tell_start_up()
         if ended == steps.settle and steps.timed:
             self._tell(phase="timed")
             self._watch = Stopwatch()
@@ -177,6 +185,11 @@ class Agent:
             self._watch = Stopwatch()
         if ended == active + steps.active:
             self._end_recording()
+
+    def _tell_start_up(self) -> None:
+        """What comes from here on is steady, by plan."""
+        if self._start_up is not None and (parts := self._start_up.end()):
+            self._tell(start_up=parts)
 
     def _begin_recording(self) -> None:
         """The timed steps are over."""
@@ -200,6 +213,7 @@ class Agent:
     def _end_whole(self) -> None:
         if os.getpid() == self._process and not self.finished:
             wait()
+            self._tell_start_up()
             try:
                 self._recorder.stop()
             except _FAILURES as error:
@@ -219,6 +233,7 @@ class Agent:
         """Tell the parent, and end the program where the plan says so."""
         self.finished = True
         self._tell(phase="done", software=software())
+        self.evidence.withdraw(Path(self.plan.folder))
         if self.plan.stop and not self.plan.whole:
             end_program()
 

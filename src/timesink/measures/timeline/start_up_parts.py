@@ -1,8 +1,8 @@
-"""Where the time from the recording's begin to the first steady step goes, every nanosecond once.
+"""Where the time before the first steady step goes, every nanosecond once.
 
-Of a rank, an instant belongs to the first of these kinds that goes on in it, whatever else does: what is rare and
-names its cause comes before what is usual. A program that is recorded whole begins with its process; others begin
-where their profiler was switched on.
+Where the program told it, since its process began: `capture` looks at its main thread. Else since the recording began:
+of a rank, an instant belongs to the first of these kinds that goes on in it, whatever else does: what is rare and
+names its cause comes before what is usual.
 """
 
 from collections.abc import Iterator
@@ -35,30 +35,47 @@ from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
 _RECORDED: Final = (API_CALLS, HOST_OPS, RANGES, FRAMES, OS_CALLS, DEVICE_OPS)
-NOTHING: Final = "nothing recorded"
+_WAY_IN: Final = 2.0  # steps
+NOTHING, UNSEEN = "nothing recorded", "not seen"
 
 
 class StartUpParts(Record):
-    """Of one rank: `parts` are kind and time, in order of the kinds; they sum to `span_ns`, the time from the first
-    thing recorded to the first steady step."""
+    """Of one rank: `parts` are kind, detail and time; they sum to `span_ns`, the time to the first steady step from the
+    first thing recorded, or from the process's begin where the program `is_told` of itself."""
 
     rank: int
     span_ns: int
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[tuple[str, str, int], ...]
+    is_told: bool = False
 
     @property
     def owned_ratio(self) -> float:
-        """The share in which something was recorded."""
-        return 1 - dict(self.parts).get(NOTHING, 0) / self.span_ns if self.span_ns else 1.0
+        """The share in which something was recorded or seen."""
+        nameless_ns = sum(time_ns for kind, _, time_ns in self.parts if kind in (NOTHING, UNSEEN))
+        return 1 - nameless_ns / self.span_ns if self.span_ns else 1.0
 
 
 @remembered
 def start_up_parts(trace: Trace) -> tuple[StartUpParts, ...]:
-    """One per rank with steady steps that something was recorded before, by rank."""
+    """One per rank, by rank: of those that told it; else of those with steady steps that something was recorded
+    before."""
+    if trace.start_up:
+        told: dict[int, list[tuple[str, str, int]]] = {}
+        for rank, *part in trace.start_up:
+            told.setdefault(rank, []).append(tuple(part))  # type: ignore[arg-type]
+        return tuple(
+            StartUpParts(one, sum(part[2] for part in parts), tuple(parts), True) for one, parts in told.items()
+        )
     windows = steps(trace).windows
     firsts = windows.group_by("rank").agg(pl.col("start_ns").min()).sort("rank")
     found = (_of_rank(trace, int(rank), int(first_ns)) for rank, first_ns in firsts.iter_rows())
     return tuple(one for one in found if one.span_ns > 0)
+
+
+def long_starts(trace: Trace) -> tuple[StartUpParts, ...]:
+    """Those worth a table: told by the program, or longer than the way into the first step."""
+    longest_ns = max((one.p50_ns or 0.0 for one in steps(trace).by_rank.values()), default=0.0)
+    return tuple(one for one in start_up_parts(trace) if one.is_told or one.span_ns > _WAY_IN * longest_ns)
 
 
 def _of_rank(trace: Trace, rank: int, first_step_ns: int) -> StartUpParts:
@@ -70,8 +87,8 @@ def _of_rank(trace: Trace, rank: int, first_step_ns: int) -> StartUpParts:
         taken = left & busy
         left = left - taken
         if taken.total_ns:
-            parts.append((name, taken.total_ns))
-    return StartUpParts(rank, span_ns, (*parts, (NOTHING, left.total_ns)) if left.total_ns else tuple(parts))
+            parts.append((name, "", taken.total_ns))
+    return StartUpParts(rank, span_ns, (*parts, *([(NOTHING, "", left.total_ns)] if left.total_ns else [])))
 
 
 def _kinds(trace: Trace, rank: int, own: dict[Table, pl.DataFrame]) -> Iterator[tuple[str, Intervals]]:

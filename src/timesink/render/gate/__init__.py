@@ -126,6 +126,14 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     return sheet_of("contributions", "What the change is made of", rows, f"part [name], {_CHANGE}", note)
 
 
+def start_up(result: GateResult) -> Sheet:
+    """What the time before the first steady step was spent on, the largest changes first; it is in no step."""
+    ranked = sorted(result.start_up, key=lambda part: (-abs(part.delta_ns), part.name))
+    rows = ((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in ranked)
+    note = f"sum: {figure(sum(part.delta_ns for part in ranked), 'ns')} once, before the steps"
+    return sheet_of("start_up", "Start-up", rows, f"part: spent on [name], {_CHANGE}", note)
+
+
 def ranges(result: GateResult) -> Sheet:
     """The mean range of each name before and after; what only one side has is named and has no change."""
     rows = []
@@ -162,7 +170,18 @@ def runs(result: GateResult) -> Sheet:
     return without_columns(sheet_of("runs", "Runs", rows, columns))
 
 
-PARTS: Final = (explained.changes, metrics, differences, explained.works, budget, contributions, ranges, findings, runs)
+PARTS: Final = (
+    explained.changes,
+    metrics,
+    differences,
+    explained.works,
+    budget,
+    contributions,
+    start_up,
+    ranges,
+    findings,
+    runs,
+)
 """The tables of a page, in order; empty ones are left out."""
 
 

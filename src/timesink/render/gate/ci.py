@@ -54,7 +54,7 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
         "differences": {name: list(pair) for name, pair in sorted(result.differences.items())},
         **{
             parts: [named(part, "name before_ns after_ns delta_ns") for part in getattr(result, parts)]
-            for parts in ("budget", "contributions")
+            for parts in ("budget", "contributions", "start_up")
         },
         **{parts: list(map(as_plain, getattr(result, parts))) for parts in ("findings", "ranges", "runs", "suspects")},
         "lead": explained.lead(result),

@@ -116,7 +116,7 @@ audit: $(VENV)/.supply
 
 # The oldest and the newest dependencies that pyproject.toml promises to work with, in an environment each.
 # Without the extras of trainers and their logs, which bring PyTorch along.
-EXTRAS := $(addprefix --extra ,query perfetto mcp remote dask)
+EXTRAS := $(addprefix --extra ,arrow query perfetto mcp remote dask)
 RESOLUTION_lowest := lowest-direct
 RESOLUTION_newest := highest
 build/lowest/.made build/newest/.made: build/%/.made: $(VENV)/.supply pyproject.toml $(NATIVE)

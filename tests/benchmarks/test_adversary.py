@@ -114,7 +114,7 @@ SOFTMAX = {
     "shifted": lambda x: np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1)[:, None],
     "by logarithm": lambda x: np.exp(x - np.log(np.exp(x).sum(-1, keepdims=True))),
     "summed backwards": lambda x: np.exp(x) / np.exp(x)[:, ::-1].cumsum(-1)[:, -1:],
-    "by a product": lambda x: np.exp(x) * (1 / (np.exp(x) @ np.ones((x.shape[1], 1), x.dtype))),
+    "by a matmul": lambda x: np.exp(x) * (1 / (np.exp(x) @ np.ones((x.shape[1], 1), x.dtype))),
 }
 PRODUCT = {
     "plain": lambda x: x @ x.T,

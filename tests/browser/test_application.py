@@ -42,7 +42,7 @@ def test_findings_and_the_timeline_stand_first_and_all_is_six_screens(page: Any)
     places = "[...document.querySelectorAll('nav, main')].map(one => one.getBoundingClientRect().left)"
     side, main = page.evaluate(places)
     assert side == 0 < main
-    page.get_by_role("link", name="GPU time as areas").click()
+    page.get_by_role("link", name="GPU time as a treemap").click()
     until(page, "document.getElementById('areas').open")
 
 

@@ -91,15 +91,15 @@ def test_once_a_rung_is_made_the_program_of_today_is_diagnosed(
 
 
 def test_a_rung_that_nobody_opened_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match="no rung is open"):
+    with pytest.raises(UsageError, match="no step of the plan is open"):
         loop(["python", "train.py"], folder, None, True, False, chosen=LoopOptions(quiet=True, made=True))
 
 
 @pytest.mark.parametrize(
     ("measured_ms", "said"),
     [
-        (None, "next"), (99.0, "won nothing"), (105.0, "won nothing"), (93.0, "less than foretold"),
-        (91.0, "as foretold"), (80.0, "as foretold"), (58.5, "as foretold"), (57.0, "more than foretold"),
+        (None, "next"), (99.0, "won nothing"), (105.0, "won nothing"), (93.0, "less than predicted"),
+        (91.0, "as predicted"), (80.0, "as predicted"), (58.5, "as predicted"), (57.0, "more than predicted"),
     ],
 )  # fmt: skip
 def test_a_rung_is_as_foretold_within_two_hundredths_of_the_step(measured_ms: float | None, said: str) -> None:

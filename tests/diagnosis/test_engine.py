@@ -68,7 +68,7 @@ def test_findings_are_ranked_by_the_time_they_claim_and_the_first_is_the_verdict
         ("AAA101", 5.0),
     ]
     assert diagnosis.bottleneck is Bottleneck.HOST_SYNC
-    once = "15.0 ms of it at once, which nothing shows to come back"
+    once = "15.0 ms of it in one stretch that is seen once (start-up?)"
     assert diagnosis.statement == f"host_sync costs time, {once}; a fix saves at most 15.0 ms (15.0 % of the window)"
 
 

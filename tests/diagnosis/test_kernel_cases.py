@@ -27,12 +27,12 @@ def test_a_gpu_whose_tensor_cores_take_fp16_alone_is_offered_that_and_nothing_el
 @pytest.mark.parametrize(
     ("name", "findings"),
     [
-        pytest.param("01_t4_fp16_named_s1688.json.gz", set(), id="fp16 products whose names begin as those of TF32"),
-        pytest.param("02_v100_fp32.json.gz", {"precision"}, id="fp32 products on Volta"),
-        pytest.param("03_t4_bf16.json.gz", {"precision"}, id="bf16 products on Turing"),
+        pytest.param("01_t4_fp16_named_s1688.json.gz", set(), id="fp16 matmuls whose names begin as those of TF32"),
+        pytest.param("02_v100_fp32.json.gz", {"precision"}, id="fp32 matmuls on Volta"),
+        pytest.param("03_t4_bf16.json.gz", {"precision"}, id="bf16 matmuls on Turing"),
         pytest.param("11_reductions_read_one_by_one.json.gz", {"host-sync"}, id="sums that are read one by one"),
         pytest.param("half_warp_blocks.sqlite", {"unused-lanes"}, id="16 threads a block"),
-        pytest.param("gemm_nopermute.sqlite", set(), id="a matrix product with an argument NoPermute"),
+        pytest.param("gemm_nopermute.sqlite", set(), id="a matmul with an argument NoPermute"),
     ],
 )
 def test_findings_are_those_that_the_rows_bear_out(name: str, findings: set[str]) -> None:
@@ -58,7 +58,7 @@ def test_gradients_zeroed_one_by_one_are_a_loop_though_all_have_one_size(kernel:
 SGEMM, BF16_GEMM = "volta_sgemm_128x64_nn", "turing_bf16_s1688gemm_bf16_128x64_nn"
 GELU = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl<float>>"
 GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>"
-MIXES = {"products": (SGEMM,), "products and kernels around": (SGEMM, GELU, SGEMM), "vectors": (SGEMM, GEMV, GELU)}
+MIXES = {"matmuls": (SGEMM,), "matmuls and kernels around": (SGEMM, GELU, SGEMM), "vectors": (SGEMM, GEMV, GELU)}
 
 
 @pytest.mark.parametrize("kernels", MIXES.values(), ids=MIXES)

@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import polars as pl
 import pytest
+
+import timesink
 
 BLOCKED = """
 import sys
@@ -52,3 +56,17 @@ def test_a_thread_that_loads_masked_arrays_disturbs_no_other() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_what_pyarrow_alone_reads_says_how_to_have_it(tmp_path: Path) -> None:
+    """The usual captures need none of it."""
+    folder = tmp_path / "run_pqtdir"
+    folder.mkdir()
+    pl.DataFrame({"id": [1], "value": ["gemm"]}).write_parquet(folder / "StringIds.parquet")
+    blocked = BLOCKED.replace('"polars", "pyarrow", "duckdb"', '"pyarrow"')
+    program = f"{blocked}import runpy; sys.argv[0] = 'timesink'; runpy.run_module('timesink', run_name='__main__')"
+    demo = Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.gz"
+    for capture, status, words in ((folder, 2, "pyarrow, which is not installed"), (demo, 0, "input pipeline")):
+        command = [sys.executable, "-c", program, "diagnose", str(capture)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (ran.returncode, words in ran.stdout + ran.stderr) == (status, True), ran.stderr

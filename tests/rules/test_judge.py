@@ -25,7 +25,7 @@ def test_evidence_and_page_say_the_figure_that_a_run_assumes(monkeypatch: pytest
     for share in ("15 %", "50 %"):
         verdict = rule.verdict(trace)
         assert isinstance(verdict, Found)
-        assert f"{share} of the products' time stay" in verdict.findings[0].evidence[0].how
+        assert f"{share} of the matmuls' time stay" in verdict.findings[0].evidence[0].how
         assert share in rule.card.doc
         monkeypatch.setattr(fixes.ATTENTION_PRODUCTS, "value", 0.5)
         fill_figures.cache_clear()  # a run assumes one figure from its beginning to its end

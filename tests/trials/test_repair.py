@@ -83,7 +83,7 @@ def test_what_wins_is_a_commit_that_says_what_was_measured(here: Path, monkeypat
     message = in_git("log", "-1", "--format=%B", folder=workplace.folder)
     for said in (
         "switch debugging off",
-        "Foretold: nothing",
+        "Predicted: nothing",
         "10.0 ms to 7.0",
         "4 pairs",
         "0 apart",
@@ -229,5 +229,5 @@ def test_a_copy_that_is_there_and_a_file_that_changed_are_refused(here: Path) ->
         workplace.apply()
     with pytest.raises(UsageError, match="is there already"):
         open_workplace("timesink-fix", here.parent / "copy")
-    with pytest.raises(UsageError, match="is no edit"):
+    with pytest.raises(UsageError, match="is an unknown edit"):
         fix_program(["python", "train.py"], workplace, here, RepairOrder(("bf17",)))

@@ -88,7 +88,9 @@ class Rungs(Record):
     def next_folder(self) -> Path:
         """Where the capture with the open rung made belongs. `UsageError` where none is open."""
         if len(self.entries) <= self.made:
-            raise UsageError("no rung is open that could be made", remedy="run it without --made: it opens the next")
+            raise UsageError(
+                "no step of the plan is open that could be made", remedy="run it without --made: it opens the next"
+            )
         return self.folder(self.made + 1)
 
     def newest(self, first: Diagnosis | None) -> tuple[Trace, Diagnosis]:
@@ -140,7 +142,7 @@ class Rungs(Record):
     @staticmethod
     def _next(ladder: Plan, again: str) -> str:
         if not ladder.rungs:
-            return "no rung is left to make"
+            return "no step of the plan is left to make"
         rung = ladder.rungs[0]
         place = f" (at {rung.place.where})" if rung.place.where else ""
         return f"next: {rung.fix.title}{place}; then {again}"
@@ -233,7 +235,7 @@ class LoopOptions(Record, kw_only=True):
         Option(
             "--made",
             "",
-            "The rung that --plan opened is made: capture anew, hold it against what was foretold, plan anew.",
+            "The change that --plan opened is made: capture anew, hold it against what was predicted, plan anew.",
         ),
     ] = False
     fact: Annotated[list[str] | None, FACT] = None
@@ -284,7 +286,7 @@ def loop(
         Option(
             "--plan",
             "",
-            "Show what to change in which order too, keep it as plan.md and plan.json, open its first rung.",
+            "Show what to change in which order too, keep it as plan.md and plan.json, open its first change.",
         ),
     ] = False,
     *,
@@ -334,7 +336,7 @@ def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
 
     if not gpus():
         return None
-    tell("loop: try: to measure in the running program what the plan foretells", made.stages.quiet)
+    tell("loop: try: to measure in the running program what the plan predicts", made.stages.quiet)
     try:
         answer = try_changes(made.program, quiet=True)
     except CaptureError as error:

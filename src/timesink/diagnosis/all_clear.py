@@ -149,7 +149,7 @@ def _part_filled(trace: Trace, name: str) -> str:
     uneven = ", some with a block more than others" if fill.is_uneven and fill.blocks > fill.sms else ""
     return (
         f", its {fill.blocks} blocks of {fill.threads} threads fill {share_text(fill.ratio)} of the places of "
-        f"{fill.sms} multiprocessors{uneven}"
+        f"{fill.sms} SMs{uneven}"
     )
 
 

@@ -96,7 +96,7 @@ def told_once(trace: Trace, finding: Finding) -> str:
     parts = [part.lengths_ns for part in finding.claim.intervals.values() if len(part)]
     longest_ns, total_ns = max((int(lengths.max()), int(lengths.sum())) for lengths in parts)
     is_one = longest_ns >= _MOSTLY * total_ns
-    return f", {time_text(longest_ns)} of it at once, which nothing shows to come back" if is_one else ""
+    return f", {time_text(longest_ns)} of it in one stretch that is seen once (start-up?)" if is_one else ""
 
 
 def preface(trace: Trace, usual: Trace | None) -> str:
@@ -240,7 +240,7 @@ def _estimated_step(trace: Trace) -> str:
     )
     return (
         f"the profiler slows this run: without it the median step of {time_text(profiled_ns)} takes an estimated "
-        f"{expected} ({low} to {high}); CPU savings are relative to that, exact with --unprofiled-step-ms"
+        f"{expected} ({low} to {high}); CPU savings are shares of that; --unprofiled-step-ms makes them exact"
     )
 
 

@@ -291,7 +291,7 @@ _COPIES: Final = "copy"
 _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}
 _BETWEEN: Final = "which the GPU leaves between kernels: fewer and longer kernels leave less"
 _ON_GPU: Final = "and no rule prices them: write results where they are wanted"
-_BELOW: Final = "and no rule that could decide passes its limit on the rest"
+_BELOW: Final = "and no rule found anything in the rest"
 
 
 def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Finding]) -> Iterator[Note]:

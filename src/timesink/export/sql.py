@@ -63,6 +63,7 @@ def ask(trace: Trace, sql: str, allowance: Allowance | None = None) -> Answer:
         The text is not exactly one SELECT, DuckDB refuses it, it asks for what is out of bounds, or it takes too long.
     """
     duckdb = extra("duckdb", "query")
+    extra("pyarrow", "query")  # through which DuckDB reads our tables
     allowed = allowance or Allowance()
     tables = [(held.name, held.frame.to_arrow()) for held in holdings(trace)]
     longest_s = allowed.seconds + _TO_STOP_S

@@ -60,7 +60,7 @@ def drop_host(target: Target) -> ScaleHost:
 
 def no_products(_: Trace, __: Target | None) -> str:
     """Why no product is changed."""
-    return "no product is known to be below what it can attain; capture shapes to tell"
+    return "no matmul is known to be below what it can attain; capture shapes to tell"
 
 
 FUSE_POINTWISE: Final = Fix(
@@ -72,7 +72,7 @@ FUSE_POINTWISE: Final = Fix(
 )
 TUNE_PRODUCTS: Final = Fix(
     Words("tune_products"),
-    verb=Verb("tune-products", "", "matrix products below what is attainable, with other tiles"),
+    verb=Verb("tune-products", "", "matmuls below what is attainable, with other tiles"),
     find=short_products,
     change=half_the_way,
     none=no_products,

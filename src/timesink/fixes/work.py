@@ -44,7 +44,7 @@ CHANNELS_LAST: Final = Fix(
 PADDING: Final = Fix(
     Words("padding", "pad sizes to multiples of 8", Effort.LINES, "the padding's share of work and memory"),
     answers=("shape_alignment",),
-    verb=Verb("align-products", "", "products of operands padded to 16 bytes"),
+    verb=Verb("align-products", "", "matmuls of operands padded to 16 bytes"),
     find=misaligned_products,
     change=align_products,
     offer=Offer.ALWAYS,
@@ -71,7 +71,7 @@ BATCH_SMALL_CALLS: Final = Fix(
         "right only where no call needs what another computes, which a capture does not show",
     ),
     answers=("small_grids",),
-    verb=Verb("spread-grids", "", "kernels with too few blocks over all multiprocessors"),
+    verb=Verb("spread-grids", "", "kernels with too few blocks over all SMs"),
     find=small_grids,
     change=spread_grids,
     beside=batch_calls_beside,

@@ -140,12 +140,12 @@ _CORES: Final = (
 )
 _PRODUCT: Final = Pattern(
     r"^(?P<unit>UTC)?(?P<kind>[A-Z])(?P<group>G)?MMA(?:\.(?P<rest>.+))?$",
-    "a product on tensor cores: of a warp (HMMA), a warp group (HGMMA), or tensor memory (UTCHMMA)",
+    "a matmul on tensor cores: of a warp (HMMA), a warp group (HGMMA), or tensor memory (UTCHMMA)",
     ("HMMA.16816.F32.BF16", "HGMMA.64x128x16.F32.BF16", "IMMA.16832.S8.S8.SAT", "DMMA.884", "UTCHMMA"),
     ("FFMA", "UTMALDG.3D", "HMUL2.BF16_V2", "DEPBAR.LE"),
 )
 _BY_X: Final = Pattern(
-    r"(\d{1,5})x(\d{1,5})x(\d{1,5})", "the shape of a product, written with signs between its sizes",
+    r"(\d{1,5})x(\d{1,5})x(\d{1,5})", "the shape of a matmul, written with signs between its sizes",
     "64x128x16", "16816",
 )
 # fmt: on

@@ -41,11 +41,11 @@ upsample_nearest2d var_mean zeros_like
 """Operators of PyTorch that compilers fuse and whose names hold more than one word, apart from "backward"."""
 _LIBRARIES: Final = {
     "nvjet": Pattern(
-        "^nvjet_", "of cuBLAS, products of Hopper and later",
+        "^nvjet_", "of cuBLAS, matmuls of Hopper and later",
         "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "void nvjet",
     ),
     "xmma": Pattern(
-        r"^sm\d+_xmma_", "of cuBLAS and cuDNN, generated products and convolutions",
+        r"^sm\d+_xmma_", "of cuBLAS and cuDNN, generated matmuls and convolutions",
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "xmma_gemm",
     ),
     "cutlass": Pattern(
@@ -76,12 +76,12 @@ _ALIGNED: Final = Pattern(
 _TILES: Final = (
     Pattern(
         r"(?:GemmShape|MatrixShape)<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)",
-        "the tile of a product as an argument of CUTLASS 2",
+        "the tile of a matmul as an argument of CUTLASS 2",
         "cutlass::gemm::GemmShape<(int)64, (int)64, (int)32>", "GemmShape<M, N>",
     ),
     Pattern(
         r"Shape<cute::C<(?:\(int\))?(\d+)>, ?cute::C<(?:\(int\))?(\d+)>",
-        "the tile of a product as an argument of CUTLASS 3",
+        "the tile of a matmul as an argument of CUTLASS 3",
         "cute::Shape<cute::C<128>, cute::C<256>, cute::C<64>>", "Shape<int, int>",
     ),
     Pattern(
@@ -89,7 +89,7 @@ _TILES: Final = (
         "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex0_bt256x128x32_wt32x32", "_bt256_",
     ),
     Pattern(
-        r"_(\d{2,4})x(\d{1,4})_", "the tile of a product in a name of words",
+        r"_(\d{2,4})x(\d{1,4})_", "the tile of a matmul in a name of words",
         "ampere_bf16_s16816gemm_128x64_ldg8_tn", ("_1x2_", "_64x4"),
     ),
 )
@@ -183,7 +183,7 @@ _SCALAR: Final = Pattern(
     ("AUnaryFunctor<float>", "CUDAFunctorOnSelf_add<float>", "BinaryOpScalarFunctor"), "BinaryFunctor<float>",
 )
 _LAYOUT: Final = Pattern(
-    "_([nt]{2})(?:_|$|>)|_([NT]{3})(?:_|$)", "which operands of a product are transposed",
+    "_([nt]{2})(?:_|$|>)|_([NT]{3})(?:_|$)", "which operands of a matmul are transposed",
     ("ampere_sgemm_128x64_tn", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"), "_n_",
 )
 # fmt: on

@@ -24,7 +24,7 @@ CUT: Final = Pattern(
 QUANTISES: Final = Pattern(
     r"(?i)float8\w*_copy_kernel|(?:^|[^a-z])(?:\w*_)?quant(?:i[sz]e)?(?:_|$)|cast_(?:transpose|mxfp8|nvfp4)"
     r"|_to_fp[48]|(?:poi|red|per)_fused\w*(?:float8|_to_copy\w*_clamp)",
-    "writes eight bits that a product reads (PyTorch, Transformer Engine, vLLM)",
+    "writes eight bits that a matmul reads (PyTorch, Transformer Engine, vLLM)",
     ("float8_copy_kernel_cuda(at::TensorIteratorBase&)", "void transformer_engine::cast_transpose_kernel<fp8>",
      "scaled_fp8_quant_to_fp8", "dynamic_quantize_kernel", "silu_and_mul_scaled_fp4_experts_quant",
      "void transformer_engine::mxfp8_kernel::cast_mxfp8_2D_kernel<false>",

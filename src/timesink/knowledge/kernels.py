@@ -91,13 +91,13 @@ _BY_FAMILY: Final = (
         "ampere_sgemm_128x64_tn",
     )),
     (KernelFamily.GEMV, Pattern(
-        "gemv|gemmSN_|gemmk1_|dot_kernel|reduce_1Block_kernel", "a product with a vector or few columns",
+        "gemv|gemmSN_|gemmk1_|dot_kernel|reduce_1Block_kernel", "a matmul with a vector or few columns",
         ("gemv2T_kernel_val", "dot_kernel"), "ampere_sgemm_128x64_tn",
     )),
     (KernelFamily.GEMM, Pattern(
         r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm|marlin"
         r"|^bmm_(?:mx)?(?:e\dm\d|bfloat16|fp16)",
-        "a matrix product",
+        "a matmul",
         ("nvjet_tst_128x64_h_bz_TNT", "Cijk_Ailk_Bljk_BBS_MT128x128x32", "triton_tem_fused_mm_0"),
         "vectorized_elementwise_kernel",
     )),
@@ -168,7 +168,7 @@ _BY_FAMILY: Final = (
 # and `s1688gemm` without a type of 32 bits, which go through tensor cores as TF32.
 _PRODUCT_TYPES: Final = (
     ("fp4", Pattern(
-        "(?i)e2m1|nvfp4|xf4_", "a product of operands in fp4, by its library's name",
+        "(?i)e2m1|nvfp4|xf4_", "a matmul of operands in fp4, by its library's name",
         ("cutlass3x_sm100_bstensorop_ue4m3xe2m1", "nvfp4_gemm"), "fp8_gemm",
     )),
     ("fp8", Pattern(
@@ -220,19 +220,19 @@ _WIDE: Final = Pattern(
 )
 _TILES: Final = (
     ("nvjet", Pattern(
-        r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d{1,5})x(\d{1,5})_", "the tile of a product (nvjet)",
+        r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d{1,5})x(\d{1,5})_", "the tile of a matmul (nvjet)",
         ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "nvjet_tst_64x32_64x16"), "nvjet_256x128_",
     )),
     ("xmma", Pattern(
-        r"tilesize(\d{1,5})x(\d{1,5})x\d+", "the tile of a product (xmma)",
+        r"tilesize(\d{1,5})x(\d{1,5})x\d+", "the tile of a matmul (xmma)",
         "sm90_xmma_gemm_bf16_tilesize128x256x64_warpgroupsize1x1", "tilesize128",
     )),
     ("Tensile", Pattern(
-        r"_MT(\d{1,5})x(\d{1,5})x\d+", "the tile of a product (Tensile)",
+        r"_MT(\d{1,5})x(\d{1,5})x\d+", "the tile of a matmul (Tensile)",
         "Cijk_Ailk_Bljk_BBS_BH_MT128x96x32", "MT128x96",
     )),
     ("gemm", Pattern(
-        r"gemm(?:_[a-z]\w*?)?_(\d{1,5})x(\d{1,5})(?:_|$)", "the tile of a product after its word (cuBLAS, CUTLASS)",
+        r"gemm(?:_[a-z]\w*?)?_(\d{1,5})x(\d{1,5})(?:_|$)", "the tile of a matmul after its word (cuBLAS, CUTLASS)",
         ("ampere_sgemm_128x64_tn", "ampere_bf16_s16816gemm_bf16_128x256_ldg8"), "gemm_128",
     )),
 )

@@ -54,7 +54,7 @@ GATHERS_A_GRADIENT: Final = Pattern(
     ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward"), "aten::embedding",
 )
 PRODUCTS: Final = Pattern(
-    "^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activation)$", "a matrix product",
+    "^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activation)$", "a matmul",
     ("aten::mm", "aten::linear"), "aten::mul",
 )
 SHAPED: Final = Pattern(

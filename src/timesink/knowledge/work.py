@@ -53,7 +53,7 @@ def operand_sides(shapes: str) -> list[list[int]]:
 
 @lru_cache(maxsize=65536)
 def product_sizes(name: str, shapes: str) -> tuple[int, tuple[int, int]] | None:
-    """Rows of the left side of a product by one matrix, and that matrix's sizes (inner, columns); None for others."""
+    """Rows of the left side of a matmul by one matrix, and that matrix's sizes (inner, columns); None for others."""
     bare = name.removeprefix("aten::")
     if bare not in ("mm", "addmm", "linear", "matmul", "_scaled_mm"):
         return None

@@ -181,7 +181,7 @@ def step_temporaries(config: Configuration, held: States) -> Term:
         row = ("roots of second moments", count * number, f"{number} B x {count:,}", PYTORCH)
     elif train.optimizer == "muon":
         widest = config.model.hidden * config.model.feedforward
-        row = ("Newton-Schulz products", 6 * widest, f"3 x 2 B x {widest:,}", "arXiv:2502.16982")
+        row = ("Newton-Schulz matmuls", 6 * widest, f"3 x 2 B x {widest:,}", "arXiv:2502.16982")
     else:
         row = ("fused step", 0, f"{train.optimizer} works in place ({bytes_text(0)})", PYTORCH)
     return Term(MemoryCategory.TEMPORARIES, *row)

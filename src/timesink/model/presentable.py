@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
-from timesink.errors import UsageError, unknown
+from timesink.errors import UsageError, extra, unknown
 from timesink.records import Record
 
 if TYPE_CHECKING:
@@ -90,10 +90,12 @@ Frames: TypeAlias = Literal["polars", "arrow", "pandas"]
 def given_as(frame: pl.DataFrame, to: Frames) -> Any:
     """The rows as a Polars frame, a PyArrow table or a pandas frame, whose columns keep whole nanoseconds and nulls.
 
-    `UsageError` for another form, and where pandas is not installed.
+    `UsageError` for another form, and where pandas or pyarrow is not installed.
     """
     if to == "polars":
         return frame
+    if to in ("arrow", "pandas"):
+        extra("pyarrow", "arrow")
     if to == "arrow":
         return frame.to_arrow()
     if to != "pandas":

@@ -285,12 +285,12 @@ TF32: Final = Recipe(
     "tf32",
     f"allow TF32: {_TF32_ON}",
     Effort.FLAG,
-    "10 bits of mantissa in products",
+    "10 bits of mantissa in matmuls",
     drift="lower precision",
     where="model",
     on_gpu=True,
     switch=Switch(allow_tf32),
-    edits=(partial(add_flag, _TF32_ON, "matrix products run at full precision, without tensor cores"),),
+    edits=(partial(add_flag, _TF32_ON, "matmuls run at full precision, without tensor cores"),),
 )
 CHANNELS_LAST: Final = Recipe(
     "channels_last",

@@ -265,7 +265,7 @@ def commit_message(repair: Repair) -> str:
     title, why = BY_NAME[repair.fix].title, repair.why[:1].upper() + repair.why[1:]
     return (
         f"{title} ({repair.where})\n\n{why}.\n\n"
-        f"Foretold: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\nFix: {repair.fix}\n"
+        f"Predicted: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\nFix: {repair.fix}\n"
     )
 
 
@@ -297,7 +297,7 @@ def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, ask
     `CaptureError` where the program fails by itself or makes no step, `UsageError` for what is no edit.
     """
     if absent := [name for name in asked.names if name not in EDITS]:
-        raise UsageError(f"{absent[0]!r} is no edit", remedy=f"choose from {', '.join(EDITS)}")
+        raise UsageError(f"{absent[0]!r} is an unknown edit", remedy=f"choose from {', '.join(EDITS)}")
     began = time.monotonic()
     with closing(runs_in(workplace, program, scratch, asked.quiet)) as runs:
         state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)

@@ -149,7 +149,7 @@ def judge_captures(
     error, df = _error_within(batches)
     if deviation is None:
         effect = t_interval(log_ratio, error, df, level).effect(level)
-        why = "one run per side; the interval holds the noise within each run only, not between runs"
+        why = "one run per side; the interval covers step-to-step noise, not run-to-run noise"
         to_resolve = "timesink verify with both commands, or timesink gate calibrate and --calibration"
         return replace(undecided(Reason.UNCALIBRATED, why, to_resolve), effect=effect, notes=notes)
     error_between = math.sqrt(2) * deviation.ratio

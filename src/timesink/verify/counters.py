@@ -193,7 +193,7 @@ def _finite(value: float, place: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise UsageError(f"{place} holds a number of more than 308 digits", remedy="remove or mend it") from None
+        raise UsageError(f"{place} holds a number of more than 308 digits", remedy="remove or correct it") from None
 
 
 def _json(place: Path | str, text: str | None) -> Any:
@@ -202,4 +202,4 @@ def _json(place: Path | str, text: str | None) -> Any:
     try:
         return parsed(text)
     except ValueError as broken:
-        raise UsageError(f"{place} is no JSON: {broken}", remedy="mend it") from broken
+        raise UsageError(f"{place} is no JSON: {broken}", remedy="correct it") from broken

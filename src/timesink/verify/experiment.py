@@ -190,7 +190,7 @@ def _provenance(pair: Pair) -> tuple[str, ...]:
     if marked:
         notes.append(f"steps found in a run: {'; '.join(marked)}")
     if pair[0].receipt is None:
-        notes.append("no receipt: that both sides compute the same was not checked")
+        notes.append("no receipt: results of the two sides were not compared")
     return tuple(notes)
 
 
@@ -198,7 +198,7 @@ def check_plan(plan: ExperimentPlan) -> None:
     """`UsageError` where a plan cannot be carried out."""
     if not plan.looks or plan.looks[0] < limits.MIN_PAIRS or any(a >= b for a, b in pairwise(plan.looks)):
         remedy = "give rising numbers of pairs, the first at least 2, such as 6,12,18"
-        raise UsageError(f"the looks {plan.looks} are not a plan", remedy=remedy)
+        raise UsageError(f"the looks {plan.looks} are no rising numbers of pairs", remedy=remedy)
     if not 0 < plan.alpha < 1 or not plan.threshold_ratio > 0:
         what = f"alpha {plan.alpha} and threshold {plan.threshold_ratio} are out of range"
         raise UsageError(what, remedy="give an alpha between 0 and 1 and a threshold above 0")

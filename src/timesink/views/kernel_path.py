@@ -33,7 +33,7 @@ def _product(parts: ProductParts) -> str:
     end = "the epilogue" if parts.epilogue > parts.main_loop else "the main loop"
     decides = f"{end} is the longer" if longer >= _FILLS else "neither fills a unit"
     return (
-        f"Main loop or epilogue? Products keep tensor cores busy for {share_text(parts.tensor)} of the time, operands "
+        f"Main loop or epilogue? Matmuls keep tensor cores busy for {share_text(parts.tensor)} of the time, operands "
         f"L2 for {share_text(parts.operands)}; writing {bytes_text(parts.written_bytes)} keeps L2 busy for "
         f"{share_text(parts.writes)}, fp32 arithmetic and special functions theirs for {share_text(parts.arithmetic)}: "
         f"{decides}."

@@ -53,7 +53,7 @@ def _paths(trace: Trace) -> Sheet:
         "gpu_ns: GPU time [bar], operations: ops, idle_ns: GPU idle",
         Field("path", "call path, outermost first", is_name=True),
     )
-    return sheet_of("paths", "Time by call path", times, columns, path=path_text)
+    return sheet_of("paths", "Flame graph", times, columns, path=path_text)
 
 
 def place_text(line: Line | None) -> str:

@@ -169,9 +169,9 @@ def _changed(staged: Staged) -> Iterator[Sheet]:
     if apart is None:
         note = "if stages do not slow each other; receives that wait beside them do: read traces to count that"
     else:
-        how = "as kernels did that ran both ways" if apart.measured else "by the multiprocessors that receives hold"
+        how = "as kernels did that ran both ways" if apart.measured else "by the SMs that receives hold"
         note = f"stages beside a waiting receive take {apart.stages[0].slowdown:.2f} times as long, {how}"
-    yield sheet_of("depths", "with more items at a time, foretold", rows, columns, note)
+    yield sheet_of("depths", "with more items at a time, predicted", rows, columns, note)
 
 
 def _bubble(plan: Schedule) -> Sheet:

@@ -201,8 +201,8 @@ class Climbed(Record):
         if self.measured_ms >= self.before_ms - room_ms and self.foretold_ms < self.before_ms - room_ms:
             return "won nothing"
         if self.measured_ms > self.high_ms + room_ms:
-            return "less than foretold"
-        return "more than foretold" if self.measured_ms < self.low_ms - room_ms else "as foretold"
+            return "less than predicted"
+        return "more than predicted" if self.measured_ms < self.low_ms - room_ms else "as predicted"
 
 
 def climbed_sheet(rungs: Sequence[Climbed]) -> Sheet:

@@ -223,8 +223,8 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     worst = waits.clocks.worst_error_ns
     accuracy = "clocks are not limited on every rank" if worst is None else f"clocks known to {time_text(worst)}"
     note = (
-        "own: beyond the median of the ranks since the last collective that held all of them up, lateness inherited "
-        f"from others taken away, and no lateness within the error of the clocks ({accuracy}); the gain is replayed"
+        "own: delay against the median rank since the last collective, without inherited delay; under the clock error "
+        f"it counts 0 ({accuracy}); the gain is replayed"
     )
     return listed("ranks.lateness", frame, note)
 

@@ -301,7 +301,7 @@ def test_a_kernel_that_waits_for_pages_of_unified_memory_is_bounded_and_not_pric
             |---|---|---|---|---|---|---|---|---|
             | add | add | kernel | 0 | 5000 | 1 | 1 | 1 | 7 |
             {page}
-            | product | gemm | kernel | 5000 | 10000 | 132 | 1 | 1 | 7 |
+            | matmul | gemm | kernel | 5000 | 10000 | 132 | 1 | 1 | 7 |
 
             | devices | device | name | sm_count |
             |---|---|---|---|
@@ -330,7 +330,7 @@ def test_fp64_products_keep_their_rate_where_tensor_cores_have_it(gpu: str, kept
         | a       |    0 |      0 | {gpu} |
 
         | device_ops | name                                                                   | start_us | end_us |
-        | product    | void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1> |      0 |    100 |
+        | matmul    | void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1> |      0 |    100 |
         | other      | void vectorized_elementwise_kernel<2, tanh_kernel_cuda::{{lambda(double)#1}}> |  100 |    200 |
     """)
     (change,) = MEASURES["fp64"](trace)

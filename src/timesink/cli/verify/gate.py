@@ -185,7 +185,7 @@ def limits(
     target = writing.sink([*held, *(baseline or ())])
     if not (held and limit):
         raise UsageError(
-            "limits need a trace or report, and a trace or report needs limits",
+            "limits and a trace or report go together: one of them is missing",
             remedy="timesink gate --limits NEW --baseline OLD --limit 'dram_pct >= 0.95x'",
         )
     from timesink.verify.table_limits import gate_tables, parse_limit

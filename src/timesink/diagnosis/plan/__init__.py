@@ -49,7 +49,7 @@ from timesink.whatif.pricing import Pricer
 
 WORTH: Final = Limit.ratio(
     0.02,
-    "a change that wins less of the step is not a rung of a plan",
+    "a change that wins less of the step is no step of a plan",
     "run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
 )
 MOSTLY: Final = Limit.ratio(

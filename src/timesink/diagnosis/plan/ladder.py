@@ -219,7 +219,7 @@ def _beside_diagnosis(
     if not name:
         yield f"{card.code}, the first finding, has no change that can be replayed: the plan starts with {first.id}"
     elif singles[name].value < least_ms:
-        yield f"{name}, for {card.code}, the first finding, wins too little of the step to be a rung"
+        yield f"{name}, for {card.code}, the first finding, wins too little to be a step of the plan"
     else:
         low, own_gain = _ms_text(first.gain.low or 0.0), _ms_text(singles[name].value)
         yield (
@@ -270,7 +270,7 @@ def _notes(rungs: Sequence[Rung], claimed: Chosen, unsure: Mapping[str, Quantity
         for name, gain in sorted(unsure.items())
     ]
     if any(not rung.findings for rung in rungs):
-        notes.append("changes without findings are priced by the replay alone: no rule asks for them here")
+        notes.append("changes without a finding: predicted by replay only")
     return tuple(notes)
 
 

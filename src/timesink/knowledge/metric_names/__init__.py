@@ -103,7 +103,7 @@ _STALLS_OF_NVPROF: Final = {  # as nvprof called them
     "texture": "tex_throttle",
 }
 _ELSEWHERE: Final = {
-    "pipe_fp32": ("pipe_fma", "no pipe is called fp32: products and sums of fp32 run on the fma pipe"),
+    "pipe_fp32": ("pipe_fma", "no pipe is called fp32: matmuls and sums of fp32 run on the fma pipe"),
     **{
         f"stalled_{word}": (f"stalled_{right}", f"nvprof's word for what Nsight Compute calls {right}")
         for word, right in _STALLS_OF_NVPROF.items()

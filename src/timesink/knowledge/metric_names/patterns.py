@@ -68,7 +68,7 @@ TENSOR_OPERATIONS: Final = Pattern(
 SAMPLED: Final = {
     "SMs active": Pattern(
         r"^SMs Active \[Throughput %\]$|^sm__cycles_active\.avg\.pct_of_peak_sustained_elapsed$",
-        "cycles in which a multiprocessor has a warp, on average (nsys --gpu-metrics-devices, Kineto)",
+        "cycles in which an SM has a warp, on average (nsys --gpu-metrics-devices, Kineto)",
         ("SMs Active [Throughput %]", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"),
         "SMs Active [Cycles Active]",
     ),
@@ -118,7 +118,7 @@ SAMPLED: Final = {
 }
 CLOCK: Final = Pattern(
     r"^(GPC|SM) Clock Frequency \[MHz\]$",
-    "the clock of the multiprocessors, in Hz whatever the name says (nsys --gpu-metrics-devices)",
+    "the clock of the SMs, in Hz whatever the name says (nsys --gpu-metrics-devices)",
     "GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]",
 )
 LIMIT: Final = Pattern(

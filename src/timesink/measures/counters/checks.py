@@ -81,7 +81,7 @@ CHECKS: Final = (
         60,
         "%",
         "the tensor cores are not the roof",
-        "large matrix products pass it",
+        "large matmuls pass it",
         _GUIDES,
     ),
     Check(

@@ -84,7 +84,7 @@ def why_no_runs(trace: Trace, chosen: BoolArray | None = None) -> str:
     if not kernels.height:
         return "nothing in these steps matches"
     if not counts or kernels["blocks"].null_count() == kernels.height:
-        return "no grid, or no count of multiprocessors, is recorded"
+        return "no grid, or no count of SMs, is recorded"
     small = kernels.filter(_small(min(counts.values()))).height
     fill = f"the grid of each of {kernels.height:,} kernels fills half of the GPU or more"
     return "no two small kernels follow each other on one stream" if small else fill

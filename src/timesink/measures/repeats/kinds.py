@@ -176,7 +176,7 @@ class KindTeller:
         kernels = kernel_facts(self._trace).frame.join(own, "row", "semi")  # copies have no family
         sizes = own.unique(["grid_x", "bytes"]).height
         if not kernels["family"].is_in(["gemm", "convolution", "attention"]).any() and sizes >= _SIZES * len(names):
-            return KindTold(Kind.PER_PARAMETER, f"{sizes} sizes of grids, and no product")
+            return KindTold(Kind.PER_PARAMETER, f"{sizes} sizes of grids, and no matmul")
         return KindTold(Kind.UNTOLD, "no operators were recorded")
 
     def _of_operators(self, units: list[list[Call]], run: UnitRun, reads: bool, where: str) -> KindTold:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, extra
 from timesink.knowledge.profiler_texts import EVENT_TABLE
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import export as declared
@@ -69,7 +69,9 @@ def is_export_folder(path: Path) -> bool:
 
 
 def open_folder(path: Path, limits: ReadLimits) -> Folder:
-    """Look at the schema of every known table. `UnreadableTrace` where a file is damaged."""
+    """Look at the schema of every known table. `UnreadableTrace` where a file is damaged, `UsageError` without pyarrow,
+    which alone holds up on damaged files: Polars takes what they say of their own layout on trust."""
+    extra("pyarrow", "arrow")
     every = table_files(path)
     files = {name: file for name, file in every.items() if name in KNOWN}
     if not files:

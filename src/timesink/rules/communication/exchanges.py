@@ -140,7 +140,7 @@ def _in_rows(trace: Trace, runs: ExchangeRuns) -> Row:
         "per_step": runs.per_step,
         "in_row": runs.in_row,
         "lost": of_step(trace, runs.device, runs.lost),
-        "counted": "launched with no product between them",
+        "counted": "launched with no matmul between them",
     }
     change = MergeExchanges.rows(every, runs.in_row)
     claim = Claim({runs.device: runs.lost})

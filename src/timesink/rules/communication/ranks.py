@@ -240,16 +240,16 @@ def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Fille
         what = f"Let the next item enter before the last one has left: {count} micro-batches (1F1B, GPipe)"
         if gain <= 0:
             what = "Use larger batches: cut smaller, this one costs its CPU and small kernels more than the bubble"
-        said = f"; with {count} micro-batches {time_text(plan.period_ns - gain)} are foretold"
+        said = f"; with {count} micro-batches {time_text(plan.period_ns - gain)} are predicted"
     elif apart is None:
         least, most = (plan.gain_ns(_ENDLESS, slower)[1] for slower in (slowdown, 1.0))
         gain = (least + most) / 2
-        said = f"; overlapped {time_text(plan.period_ns - gain)} are foretold"
+        said = f"; overlapped {time_text(plan.period_ns - gain)} are predicted"
     else:
         period_ns = apart.period_ns(2)
         gain, most = plan.period_ns - period_ns, plan.period_ns - max(stage.alone_ns for stage in apart.stages)
         least = gain * (1 - assumed.GAIN_ERROR.high) if apart.measured else 2 * gain - most
-        said = f"; with two items at a time {time_text(period_ns)} are foretold"
+        said = f"; with two items at a time {time_text(period_ns)} are predicted"
     slow = "" if slowdown < _SLOWS else (
         f"; receives that wait beside a stage make it {share_text(slowdown - 1)} longer: give them fewer channels "
         "(NCCL_MAX_P2P_NCHANNELS)"

@@ -118,9 +118,7 @@ def kernel_rule(
     return declare(name, found, details=details, fix=fix, most=most)
 
 
-_NO_GRIDS: Final = Undecided(
-    "no grid, or no count of multiprocessors, is recorded", "timesink capture nsys -- python train.py"
-)
+_NO_GRIDS: Final = Undecided("no grid, or no count of SMs, is recorded", "timesink capture nsys -- python train.py")
 _SAMPLED: Final = "timesink capture nsys --gpu-metrics -- python train.py"
 _HZ_PER_MHZ: Final = 1e6
 _STREAMS: Final = 4  # those of the page of one-stream
@@ -193,7 +191,7 @@ def _cast_pairs(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[dic
 def _misaligned(trace: Trace) -> Rows:
     parts = misaligned_products(trace)
     if parts and not alignment_known(trace):
-        return Undecided("neither names nor shapes tell how products are aligned", "torch.profiler, record_shapes=True")
+        return Undecided("neither names nor shapes tell how matmuls are aligned", "torch.profiler, record_shapes=True")
     return [kernel_row(trace, PADDING.change(part)) for part in parts]
 
 
@@ -201,7 +199,7 @@ _WIDE: Final = {
     "fp32": (TF32, "fp32 matmuls that do not use tensor cores"),
     "chosen": (BF16_WEIGHTS, "fp32 convolutions, though others beside them ran in TF32,"),
     "fp32 alone": (BF16_WEIGHTS, "fp32 matmuls{around} (this GPU is no faster in TF32)"),
-    "fp32 to fp16": (FP16, "fp32 matmuls{around} (the tensor cores of this GPU only take fp16)"),
+    "fp32 to fp16": (FP16, "fp32 matmuls{around} (its tensor cores support fp16 only)"),
     "emulated": (FP16, "bf16 matmuls, which this GPU emulates,"),
     "tf32": (BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,"),
     "fp64": (FP32, "float64 kernels"),
@@ -326,7 +324,7 @@ _IDLE_MULTIPROCESSORS: Final = measured_rows(
     FILL_DEVICE,
     low_activity,
     lambda part: {"busy_ratio": part.busy_ratio, "active_ratio": part.active.share, "samples": part.active.samples},
-    Undecided("no samples of active multiprocessors were taken while kernels ran", _SAMPLED),
+    Undecided("no samples of active SMs were taken while kernels ran", _SAMPLED),
 )
 _SLOW_CLOCKS: Final = measured_rows(
     FULL_CLOCK,

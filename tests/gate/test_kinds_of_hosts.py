@@ -59,7 +59,9 @@ def test_a_wait_is_not_charged_with_the_calls_after_it(turn: dict[str, float | s
     share = float(re.search(r"\(([\d.]+) %\) after blocking calls", waits.message)[1])  # type: ignore[index]
     gain, of_ms = waits.recoverable, waits.of_ms
     assert gain is not None and of_ms and share <= 100 * gain.most / of_ms + 2.0
-    assert waits.advice.startswith("Remove the wait" if "Stream" not in str(turn["wait"]) else "Remove the synchronization: nothing")
+    assert waits.advice.startswith(
+        "Remove the wait" if "Stream" not in str(turn["wait"]) else "Remove the synchronization"
+    )
 
 
 LOADS_MS = [

@@ -90,6 +90,10 @@ def main() -> None:
     print(f"{len(before)} pairs of neighbouring runs of one program, last 120 steps; share called different:")
     for name, rule in {**RULES, "8 batch means, t": batch_means}.items():
         print(f"  {name:20} {rule(before, after).mean():.3f}")
+    for percent in (1, 2, 3):
+        for first in (10, 120):
+            off = np.abs(after[:, :first].mean(-1) / before[:, :first].mean(-1) - 1) > percent / 100
+            print(f"  one run a side, {first} steps, {percent} % rule: {off.mean():.3f}")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,15 @@ QUESTIONS = {
         "is overlap real?", "is decode gating the period?", "why is FPS lower than expected?", "pipeline serialised",
         "what does depth 2 buy over depth 1", "do the stages run at once or one after the other",
     ),
+    "hang": (
+        "the job hangs", "training hangs at an all-reduce", "NCCL watchdog timeout", "it is stuck in a barrier",
+    ),
+    "rollouts": (
+        "rollouts take most of the RL step", "GRPO generation is slow", "the reward model waits",
+    ),
+    "fp8": (
+        "FP8 is not faster than bf16", "is float8 used at all", "quantization overhead",
+    ),
     "native": (
         "our C++ solver is slow", "a JAX program",
     ),

@@ -176,21 +176,20 @@ class Stepping(Record, kw_only=True):
         return trace.with_steps(StepChoice(pattern, None))
 
 
+GRAPHS_FROM = Option(
+    "--capture",
+    "TRACE",
+    "The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, "
+    "shapes, modules and lines are those of replayed kernels; may be repeated.",
+)
+
+
 class Reading(Stepping, kw_only=True):
     """What of the traces is read, and how their steps are told apart."""
 
     ranks: Annotated[list[int] | None, Option("--rank", "N", "Look at this rank only; may be repeated.")] = None
     window: Annotated[str | None, WINDOW] = None
-    graphs_from: Annotated[
-        list[Path] | None,
-        Option(
-            "--capture",
-            "TRACE",
-            "The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, "
-            "shapes, modules and lines are those of replayed kernels; may be repeated.",
-            rare=True,
-        ),
-    ] = None
+    graphs_from: Annotated[list[Path] | None, GRAPHS_FROM] = None
     no_cache: Annotated[bool, NO_CACHE] = False
 
     def trace(self, paths: Sequence[Path]) -> Trace:

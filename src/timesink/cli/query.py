@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
-from timesink.cli.options import NO_CACHE, WINDOW, PageOutput, read_traces
+from timesink.cli.options import GRAPHS_FROM, NO_CACHE, WINDOW, PageOutput, read_traces
 from timesink.cli.output import working
 from timesink.cli.parameters import Argument, Option
 from timesink.errors import unknown
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.views import Page
 
+_LONGEST_S = 120.0
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 
 
@@ -31,8 +32,8 @@ def query(
         ),
     ] = None,
     rows: Annotated[int, Option("--rows", "N", "Rows to show at most.", least=1)] = 1_000,
-    timeout: Annotated[float, Option("--timeout", "S", "Longest the query may take, in seconds.", least=0.01)] = 30.0,
     window: Annotated[str | None, WINDOW] = None,
+    graphs_from: Annotated[list[Path] | None, GRAPHS_FROM] = None,
     no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     writing: PageOutput,
@@ -46,12 +47,12 @@ def query(
     if path is None:
         target.show(_examples_page())
         return 0
-    trace = read_traces([path], cache=not no_cache, window=window)
+    trace = read_traces([path], cache=not no_cache, window=window, graphs_from=graphs_from or ())
     if not sql:
         target.show(_tables_page(trace))
         return 0
     with working("querying"):
-        target.show(_answer_page(trace, _find_query(sql), rows, timeout))
+        target.show(_answer_page(trace, _find_query(sql), rows))
     return 0
 
 
@@ -67,11 +68,11 @@ def _find_query(asked: str) -> str:
     return known[asked]
 
 
-def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:
+def _answer_page(trace: Trace, sql: str, rows: int) -> Page:
     from timesink.export.sql import Allowance, ask
     from timesink.views import Field, Page, Sheet
 
-    answer = ask(trace, sql, Allowance(rows=rows, seconds=timeout))
+    answer = ask(trace, sql, Allowance(rows=rows, seconds=_LONGEST_S))
     columns = tuple(
         Field(name, _head(name, unit), unit=unit)
         for at, name in enumerate(answer.columns)

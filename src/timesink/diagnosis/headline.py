@@ -216,12 +216,15 @@ def notes(trace: Trace) -> tuple[Note, ...]:
 
 
 def _graph_notes(trace: Trace) -> tuple[str, ...]:
-    """How many kernels of graph replays are known by the operators that were captured, and why others are not."""
+    """How many kernels of graph replays are known by the operators that were captured, and why others are not; where
+    none is and they are most of what ran, where operators would come from."""
     found = graph_replays(trace)
-    if not found.replayed:
+    joined = f"{found.joined:,} of {found.replayed:,} kernels that graphs replay are joined to what was captured"
+    if found.replayed and not found.joined and 2 * found.replayed > trace[DEVICE_OPS].height:
+        joined += ": --capture TRACE takes operators, shapes and lines from a trace in which they are captured"
+    elif not found.joined and not found.refused:
         return ()
     how = "node id" if found.by_node == found.joined else "name, launch shape and order"
-    joined = f"{found.joined:,} of {found.replayed:,} kernels that graphs replay are joined to what was captured"
     refused = sorted(found.refused.items(), key=lambda reason: (-reason[1], reason[0]))
     return (
         f"{joined}, by {how}" if found.joined else joined,

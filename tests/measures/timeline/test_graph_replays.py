@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers.nsys_exports import CALL, KERNEL, START, STRINGS, write_sqlite
 
+from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
 from timesink.measures.kernels.attainable import far_operators
@@ -105,6 +106,19 @@ def test_replayed_kernels_have_the_operators_and_shapes_that_were_captured(joine
     assert rows.operators["input_shapes"].null_count() == 0
     diagnosis = diagnose(trace)
     assert any("28 of 28 kernels" in note.message for note in diagnosis.notes)
+
+
+def test_where_replays_are_all_that_is_seen_the_way_to_their_operators_is_said(tmp_path: Path) -> None:
+    (alone := tmp_path / "replay.json").write_text(json.dumps({"traceEvents": replayed(STEP, STEP)}))
+    (caught := tmp_path / "capture.json").write_text(json.dumps({"traceEvents": captured(STEP)}))
+    (said,) = [note.message for note in diagnose(read(alone)).notes if "graphs replay" in note.message]
+    assert said.startswith(f"0 of {2 * len(STEP)} kernels")
+    assert "--capture TRACE" in said
+    counted = tmp_path / "answer.json"
+    sql = "SELECT count(*) AS nodes FROM graph_nodes"
+    asked = ["query", str(alone), sql, "--capture", str(caught), "-o", str(counted), "--no-cache"]
+    assert run(asked) == 0
+    assert json.loads(counted.read_text())["rows"] == [{"nodes": len(STEP)}]
 
 
 def test_launches_of_equal_graphs_are_told_by_their_order(joined: Pair) -> None:

@@ -49,7 +49,7 @@ class UnitWork(Record, eq=False):
     wasted: Mapping[Cause, float]
     left: float
     ceilings: dict[Cause, float] = field(default_factory=dict)
-    fewer: dict[int, float] = field(default_factory=dict)
+    fewer: list[tuple[Stalls | None, KernelRoofline | None, float]] = field(default_factory=list)
 
     @property
     def is_far_from_full(self) -> bool:
@@ -64,9 +64,12 @@ class UnitWork(Record, eq=False):
 
     def bound_of_fewer_waits(self, stalls: Stalls | None, roofline: KernelRoofline | None) -> float:
         """The largest speedup where a fix waits for fewer barriers or loads."""
-        if id(stalls) not in self.fewer:
-            self.fewer[id(stalls)] = bound_of_fewer_waits(self.units, self.waste, self.top, stalls, roofline)
-        return self.fewer[id(stalls)]
+        for of_stalls, of_roofline, bound in self.fewer:
+            if of_stalls is stalls and of_roofline is roofline:
+                return bound
+        bound = bound_of_fewer_waits(self.units, self.waste, self.top, stalls, roofline)
+        self.fewer.append((stalls, roofline, bound))
+        return bound
 
 
 def work_of(units: tuple[Leaf, ...], waste: Waste) -> UnitWork:

@@ -49,10 +49,12 @@ def graph_replays(trace: Trace) -> GraphReplays:
     """Join what the trace's graph launches replay to what its captures recorded, as far as it holds both."""
     ops, nodes = trace.get(DEVICE_OPS), trace.get(GRAPH_NODES)
     node: Int64Array = none_of(ops.height, np.int64)
-    if not nodes.height or not ops.height:
+    if not ops.height:
         return GraphReplays(node, 0, 0, 0)
     launch = launching_calls(ops, trace.get(API_CALLS))
     replayed = _replayed_kernels(trace, launch)
+    if not nodes.height:
+        return GraphReplays(node, int(np.count_nonzero(replayed)), 0, 0)
     node = _join_by_node_id(ops, nodes, replayed)
     by_node = int(np.count_nonzero(node >= 0))
     refused: dict[str, int] = {}

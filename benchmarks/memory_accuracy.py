@@ -1,4 +1,4 @@
-"""Compare plans with what a GPU used: writes the table of docs/explanation/memory-accuracy.md to stdout.
+"""Compare plans with what a GPU used: writes the tables of benchmarks/memory/README.md to stdout.
 
 usage: python benchmarks/memory_accuracy.py FOLDER   (what benchmarks/memory_on_gpu.py wrote)
 """

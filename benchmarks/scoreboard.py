@@ -29,6 +29,7 @@ def main() -> int:
             "Other tools on the same captures": ["benchmarks.peers.score", "--own", own],
             "Kernels of known limiter": ["benchmarks.kernels.score"],
             "Verdicts on unchanged programs": ["benchmarks.verdicts"],
+            "Figures that pages quote": ["benchmarks.quoted", own],
         }  # fmt: skip
         failed = 0
         for title, command in parts.items():

@@ -47,7 +47,7 @@ trace.diagnose()  # <Diagnosis input_pipeline: 3 findings, 59 rules>
 
 In a notebook each shows itself as tables, a timeline as the picture that it is in the report. `timesink.step()`,
 `annotate()` and `profile()` go into the program that is measured: [Capture](../how-to/capture.md); `timesink.stages()`
-logs what a program works on each item: [many ranks](../how-to/many-ranks.md). `timesink.handler()` and `recorder()` go
+logs what a program works on each item: [pipelines](../how-to/pipelines.md). `timesink.handler()` and `recorder()` go
 into a trainer: [one line in the trainer](../how-to/trainer.md).
 
 ## What is stable

@@ -41,6 +41,7 @@ from timesink.render.rule_page import assumptions, rule_markdown
 
 BUILT = DOCS.parent / "build" / "docs"
 REFERENCE = "reference.md"
+READERS = ("tutorial", "how-to", "explanation")
 SWEEP = DOCS.parent / "benchmarks" / "faults" / "sweep.json"
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
@@ -64,6 +65,7 @@ def main() -> int:
             shutil.rmtree(given.to, ignore_errors=True)
             shutil.copytree(Path(made) / "docs", given.to)
     print(f"{written} pages made" + ("" if given.check else f", in {given.to}"))
+    print("words:", ", ".join(f"{name} {count:,}" for name, count in words().items()))
     return 0
 
 
@@ -90,6 +92,15 @@ def broken_links(folder: Path, pages: Iterable[Path] = ()) -> list[str]:
         for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8")))
         if not (page.parent / link).exists()
     ]
+
+
+def words() -> dict[str, int]:
+    """How much a reader gets: the words of README and of the pages kept for readers, by folder."""
+    read = {name: sorted((DOCS / name).rglob("*.md")) for name in READERS}
+    return {
+        name: sum(len(page.read_text(encoding="utf-8").split()) for page in kept)
+        for name, kept in {"README": [DOCS.parent / "README.md"], **read}.items()
+    }
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The tables of the two tutorial pages and of the accuracy page, from what a run on a GPU left.
+"""The tables of the two tutorial pages and of the README beside this file, from what a run on a GPU left.
 
     python -m benchmarks.worked.tables           write them between their marks in docs
     python -m benchmarks.worked.tables --check   fail where a page is not what would be written
@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 TUTORIAL = HERE.parents[1] / "docs" / "tutorial"
-ACCURACY = TUTORIAL.parent / "explanation" / "accuracy.md"
+PLANNED = HERE / "README.md"
 MARKED = re.compile(r"(<!-- worked (\w+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Result = dict[str, Any]
 
@@ -197,7 +197,7 @@ def main() -> int:
                 print(f"## {name} {table}\n\n{make(result)}\n")
         return 0
     stale = []
-    for path in (*sorted(TUTORIAL.glob("*.md")), ACCURACY):
+    for path in (*sorted(TUTORIAL.glob("*.md")), PLANNED):
         text = path.read_text(encoding="utf-8")
         if (wanted := page(text, results)) != text:
             stale.append(path)

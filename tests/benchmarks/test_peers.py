@@ -1,14 +1,8 @@
-"""What other tools answer, turned into verdicts: by hand, and the table of the docs from the answers that are kept."""
+"""What other tools answer, turned into verdicts, by hand."""
 
-import json
-import lzma
-from pathlib import Path
-
-from benchmarks.peers import score
 from benchmarks.peers.kernels import accepted
 from benchmarks.peers.verdicts import NO_KERNEL, ORDERS, Verdict, of_findings, of_shares, same_kind
 
-ACCURACY = Path(__file__).resolve().parents[2] / "docs/explanation/accuracy.md"
 KERNEL = ["warning", "compute", "Top kernel dominates (49.0%): nvjet_sm90", None]
 IDLE = ["warning", "idle", "GPU Idle Summary (56.1% of profile)", 24.41]
 NOTE = ["info", "profile_quality", "Insufficient NVTX coverage", None]
@@ -36,12 +30,3 @@ def test_kinds_of_bottlenecks_and_of_rules() -> None:
     assert accepted("CPIStall", "Math Pipe Throttle Stalls") == {"compute_bound_kernel"}
     assert "register_spills" in accepted("MemoryCacheAccessPattern", "L1TEX Local Load Access Pattern")
     assert accepted("Unheard", "of") == set()
-
-
-def test_the_docs_print_what_the_answers_that_are_kept_say() -> None:
-    answers, known = json.loads(lzma.decompress(score.ANSWERS.read_bytes())), score.cases()
-    lines = ["".join(line.split()) for line in ACCURACY.read_text().splitlines()]
-    for peer in score.ASKED:
-        assert (
-            "|" + "|".join("".join(cell.split()) for cell in score.peer_row(peer, answers[peer], known)) + "|" in lines
-        )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.test_run import RANKS, kineto
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "many-ranks.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "a-thousand-ranks.md"
 # Runs its command as often as --ntasks says, and ends when those do, as the real one does; both ends here.
 SRUN = """#!/bin/bash
 count=${1#--ntasks=}; shift

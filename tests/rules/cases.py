@@ -1,6 +1,6 @@
 """Cases of rules, `<topic>/<name>.md` beside this: tiny tables and the verdict expected of them.
 
-The format is described for its readers in docs/how-to/write-a-rule.md; the tables themselves are read by
+The format is described for its readers in docs/how-to/write-cases.md; the tables themselves are read by
 `case_tables`.
 """
 

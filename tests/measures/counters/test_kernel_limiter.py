@@ -497,7 +497,7 @@ UNSEEN = {
 
 
 def test_of_kernels_unseen_until_they_were_scored_the_published_figures_hold() -> None:
-    """docs/explanation/accuracy.md: when scored, 17, 16, 9, 13, 19, 20 and 22 limiters and 16, 18, 7, 19, 20, 20
+    """benchmarks/kernels/README.md: when scored, 17, 16, 9, 13, 19, 20 and 22 limiters and 16, 18, 7, 19, 20, 20
     and 20 bounds held.
     """
     for folder, (count, wrong, broken) in UNSEEN.items():

@@ -11,11 +11,15 @@ from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
+from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline import device_timeline
+from timesink.measures.timeline.copies import awaited_pages
+from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS
 
 OWED: Final = 0.05  # of the step: what takes more has a finding, a bound, or a reason why not
 _GREATER_PART: Final = 0.5
@@ -131,3 +135,35 @@ def guessed_steps_hold_the_work(of: Answers) -> Iterator[str]:
     held = sum(int(line.busy.covered_ns(*step_windows(of.trace, device)).sum()) for device, line in lines)
     if 2 * held < sum(line.busy.total_ns for _, line in lines):
         yield f"no bottleneck, by {held} ns of the work"
+
+
+def exchanges_have_work_beside_them(of: Answers) -> Iterator[str]:
+    """No exchange is said to have no computation beside it where none was recorded: nobody knows what it could be."""
+    lines = device_timeline(of.trace).by_device
+    for card, finding in of.diagnosis.findings:
+        if card.code == "COM101" and not any(lines[device].compute for device in finding.claim.intervals):
+            yield f"{card.name} of a device without computation: {finding.message}"
+
+
+def more_blocks_bring_no_page(of: Answers) -> Iterator[str]:
+    """What a kernel of few blocks may win is no time before its first page of unified memory."""
+    for kernels in small_grids(of.trace):
+        ops = of.trace[DEVICE_OPS][kernels.rows]
+        start_ns, end_ns = (ops[end].to_numpy() for end in ("start_ns", "end_ns"))
+        waits = awaited_pages(of.trace, kernels.device, only_first=True).covered_ns(start_ns, end_ns)
+        if kernels.best is None or (kernels.best * (end_ns - start_ns) < 0.999 * waits).any():
+            yield f"kernels of few blocks win time before their first page: {waits.tolist()[:5]}"
+
+
+_START: Final = re.compile(rf"{SHARE} of the capture is start-up, .*(?:take|for) {TIME}")
+
+
+def start_up_names_its_whole(of: Answers) -> Iterator[str]:
+    """The share that start-up takes and its time are of one whole, which is named."""
+    start = start_up(of.trace)
+    for text in (of.diagnosis.statement, *(note.message for note in of.diagnosis.notes)):
+        told = _START.search(text)
+        if told and abs(float(told[1]) / 100 * start.span_ns / 1e6 - ms(told[2], told[3])) > 0.02 * start.span_ns / 1e6:
+            yield f"not the time of its share of {start.span_ns / 1e6} ms: {text}"
+        elif "happens once" in text and told is None:
+            yield f"names no whole of its time: {text}"

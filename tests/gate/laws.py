@@ -18,9 +18,12 @@ from tests.gate.causes import (
     causes_are_owned,
     copies_are_mended_in_their_direction,
     exchanges_are_told_apart,
+    exchanges_have_work_beside_them,
     guessed_steps_hold_the_work,
     kernels_of_a_late_host_are_a_bound,
+    more_blocks_bring_no_page,
     one_cause,
+    start_up_names_its_whole,
     waits_cost_what_they_win,
 )
 from tests.gate.doors import (
@@ -287,7 +290,7 @@ LAWS: Final[tuple[Law, ...]] = (
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     advice_can_be_followed, causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
-    guessed_steps_hold_the_work,
+    guessed_steps_hold_the_work, exchanges_have_work_beside_them, more_blocks_bring_no_page, start_up_names_its_whole,
     types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
     plainly_said,

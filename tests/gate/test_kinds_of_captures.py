@@ -109,14 +109,15 @@ def test_a_program_is_started_as_its_threads_say(
 
 def paged(gap_us: float, page_us: float, kernel: str, count: int = 40) -> Callable[[Program], float]:
     """A kernel that asks for pages one after another: the time that it may wait for them."""
+    first_us = 10.0
 
     def work(program: Program) -> float:
         program.launch(kernel, count * (page_us + gap_us) + 30)
-        begun = program.work[-1]["at"] + 10
+        begun = program.work[-1]["at"] + first_us
         for number in range(count):
             program.page(begun + number * (page_us + gap_us), page_us)
         program.wait()
-        return count * page_us + (count - 1) * min(gap_us, 200.0)
+        return first_us + count * page_us + (count - 1) * min(gap_us, 200.0)
 
     return work
 

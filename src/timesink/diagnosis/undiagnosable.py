@@ -192,16 +192,14 @@ def _summed(trace: Trace) -> str:
         timed = rows.drop_nulls("total_ns").sort("total_ns", descending=True, maintain_order=True)
         longest = f", most in {shortened(timed['name'][0], _LONGEST)}" if timed.height else ""
         whole = f" ({time_text(int(timed['total_ns'].sum()))}{longest})" if timed.height else ""
-        told.append(f"sums of {number(rows.height, _WORDS.get(what, what))}{whole}")
+        told.append(f"sums of {number(rows.height, *_WORDS.get(what, (what,)))}{whole}")
     return "; ".join(told)
 
 
 _WORDS = {
-    "kernel": "kernel",
-    "copy": "kind of copies",
-    "api_call": "CUDA call",
-    "os_call": "system call",
-    "range": "range",
+    "copy": ("kind of copies", "kinds of copies"),
+    "api_call": ("CUDA call",),
+    "os_call": ("system call",),
 }
 
 
@@ -292,6 +290,10 @@ _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no ke
 _BETWEEN: Final = "which the GPU leaves between kernels: fewer and longer kernels leave less"
 _ON_GPU: Final = "and no rule prices them: write results where they are wanted"
 _BELOW: Final = "and no rule found anything in the rest"
+_AFTER: Final = (
+    "most of it after the last kernel: the CPU uses what the GPU wrote, and no work of the GPU waits for that"
+)
+_PAGES: Final = "migration"
 
 
 def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Finding]) -> Iterator[Note]:
@@ -302,19 +304,29 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     claims = {device: [start.calls.get(device[0], Intervals.none()) & line.idle] for device, line in lines}
     begun = max((share_of_step(trace, device, part) for device, (part,) in claims.items()), default=0.0)
     if begun >= OWED.default and not known(trace).missing:
-        what = f"{share_text(begun)} of the {period_name(trace)} is start-up, which happens once"
-        yield Note(f"{what}: {said_of_start(start)}")
+        wholes = {share_text(begun): period_name(trace), share_text(start.share): "capture"}
+        what = " and ".join(f"{share} of the {whole}" for share, whole in wholes.items())
+        yield Note(f"{what} is start-up, which happens once: {said_of_start(start)}")
     for found in findings:
         if found.counted_in or found.recoverable is None or found.recoverable.most:
             for device, part in found.claim.intervals.items():
                 claims[device].append(part)
     lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
-    others = lost.keys() - {*_OF_DEVICE, _COPIES}
-    for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_BELOW, others)):
+    after = {_PAGES} if _PAGES in lost and _is_after_work(trace) else set()
+    others = lost.keys() - {*_OF_DEVICE, _COPIES, *after}
+    for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (_BELOW, others)):
         named = [f"{_WORDS_OF[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
         if named:
             shown = not findings or sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
             yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "" if shown else "unclaimed")
+
+
+def _is_after_work(trace: Trace) -> bool:
+    """Whether most of the idle time before pages of unified memory comes after a device's last kernel."""
+    lines = device_timeline(trace).by_device.items()
+    idle = [(idle_of_cause(trace, device, _PAGES), int(line.compute.end_ns.max(initial=0))) for device, line in lines]
+    ahead_ns = sum((time.clip(0, last_ns)).total_ns for time, last_ns in idle)
+    return 2 * ahead_ns < sum(time.total_ns for time, _ in idle)
 
 
 def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:

@@ -101,7 +101,7 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     median = "" if steps.p50_ms is None else f", median {time_text(steps.p50_ms * 1e6)}"
     if steps.spread_ms:
         median += " ({} to {})".format(*(time_text(ms * 1e6) for ms in steps.spread_ms))
-    covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the window"
+    covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the recording"
     counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
     if steps.dropped and not steps.count:
         counted = f"no steady step: {', '.join(steps.dropped)}"

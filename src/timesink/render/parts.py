@@ -82,7 +82,7 @@ def _times_text(steps: StepFigures) -> str:
     figures = ", ".join(f"{name} {time_text(ms * NS_PER_MS)}" for name, ms in percentiles.items() if ms is not None)
     missing = [name for name, ms in percentiles.items() if ms is None]
     few = f" ({' and '.join(missing)} need{'s' * (len(missing) == 1)} more steps)" if missing else ""
-    covered = "" if (ratio := steps.little_ratio) is None else f"; they cover {share_text(ratio)} of the window"
+    covered = "" if (ratio := steps.little_ratio) is None else f"; they cover {share_text(ratio)} of the recording"
     return f"{steps.count} {steps.noun}{origin}: {figures}{few}{dropped}{covered}"
 
 

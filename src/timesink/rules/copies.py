@@ -16,7 +16,6 @@ from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Bottleneck, Where
 from timesink.diagnosis.words import number
 from timesink.fixes.transfers import COPY_BEHIND, KEEP_ON_DEVICE, PIN_MEMORY, PREFETCH, PREFETCH_PAGES
-from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.charges import pageable_calls
@@ -24,7 +23,7 @@ from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.copies import CopyGroup, exposed_copies, on_trips
+from timesink.measures.timeline.copies import CopyGroup, awaited_pages, exposed_copies, on_trips
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
@@ -42,7 +41,7 @@ _FIXES: Final = {
 
 _NOUN: Final = (("copy", "copies"), ("migration", ""))
 _GAPS: Final = {
-    "migrations": ("the gaps before them", "time before a migration, idle or in a kernel that has had one"),
+    "migrations": ("the gaps before them", "time before a migration, idle or in a kernel that waits for it"),
     "trips": ("what their waits cost", "idle time that is charged to the calls that copy, or to the wait behind each"),
 }
 
@@ -61,7 +60,7 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
     moving, kernels = Intervals.union_all(group.exposed for group in groups), device_timeline(trace)[device].compute
     gaps = Intervals.none()
     if kind == "migrations":
-        gaps = _gaps_before(trace, device, direction, moving)
+        gaps = _gaps_before(trace, device, direction)
     elif kind == "trips":
         called = launch_links(trace).call[on_trips(trace)]
         gaps = Intervals.of(_kept_waiting(trace, called[called >= 0]).filter(rank=device[0], device=device[1]))
@@ -97,21 +96,16 @@ def _kept_waiting(trace: Trace, called: Int32Array | Int64Array) -> pl.DataFrame
     return idle_blame(trace).stretches.filter(waited & _by_calls(called))
 
 
-def _gaps_before(trace: Trace, device: Device, direction: str, moving: Intervals) -> Intervals:
+def _gaps_before(trace: Trace, device: Device, direction: str) -> Intervals:
     """The time before migrations of unified memory in one direction. Idle time of a device that they ended counts up to
     its last kernel: what the CPU reads after that keeps nothing of the GPU waiting. A kernel that pages move to may
-    wait for each as long as a fault takes: of [0, 900) with migrations [10, 20), [60, 70) and [800, 810) us, for [20,
-    60) and [600, 800).
+    wait for each.
     """
     stretches = idle_blame(trace).on(device).filter(pl.col("cause") == "migration")
     ended_by = trace[DEVICE_OPS]["copy_kind"][stretches["op_row"].cast(pl.UInt32)]
     kernels = device_timeline(trace)[device].compute
-    idle = Intervals.of(stretches.filter(ended_by == direction)).clip(0, int(kernels.end_ns.max(initial=0)))
-    within = moving & kernels
-    kernel = np.searchsorted(kernels.start_ns, within.start_ns, side="right")
-    ends, asked = within.end_ns[:-1], within.start_ns[1:]
-    begins = np.where(kernel[1:] == kernel[:-1], np.maximum(ends, asked - assumed.PAGE_FAULT_US.ns), asked)
-    return idle | Intervals.union_of(begins, asked)
+    ended = Intervals.of(stretches.filter(ended_by == direction)).clip(0, int(kernels.end_ns.max(initial=0)))
+    return ended | awaited_pages(trace, device) if direction == "h2d" else ended
 
 
 def _place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:

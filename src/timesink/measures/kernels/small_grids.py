@@ -22,6 +22,7 @@ from timesink.measures.kernels.facts import NO_FAULT, kernel_facts, multiprocess
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.timeline import Device, device_names, device_timeline, of_device
+from timesink.measures.timeline.copies import awaited_pages
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals, begun_in
 from timesink.model.names import matches
@@ -161,8 +162,8 @@ def unused_lanes(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selecti
 def small_grids(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selection | None:
     """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM.
 
-    The `paged` among them wait for pages of unified memory, which more blocks do not bring sooner: while pages move
-    to them nothing is won, and how long they wait beside that nobody recorded.
+    The `paged` among them wait for pages of unified memory, which more blocks do not bring sooner: until the first
+    comes and while pages move to them nothing is won, and how long they wait beside that nobody recorded.
     """
     kernels, sms = kernels.select("row", "start_ns", "length", "family", "blocks"), multiprocessors(trace).get(device)
     if sms is None or not kernels["blocks"].count():
@@ -184,10 +185,10 @@ def small_grids(trace: Trace, device: Device, kernels: pl.DataFrame) -> Selectio
 
 
 def _migrating(trace: Trace, device: Device) -> Intervals:
-    """When pages of unified memory move to or from a device."""
+    """When pages of unified memory move to or from a device, or its kernels wait for their first."""
     ops = trace[DEVICE_OPS]
     moves = ops.filter(matches(ops["name"], MIGRATION))  # few of many
-    return Intervals.of(moves.filter(of_device(device)))
+    return Intervals.of(moves.filter(of_device(device))) | awaited_pages(trace, device, only_first=True)
 
 
 class Fill(Record):

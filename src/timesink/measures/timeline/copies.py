@@ -1,11 +1,13 @@
 """Copies by direction and kind of host memory: how much, how fast, and how much of it no kernel hides."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import fixes, replay
+from timesink.knowledge.assumptions import fixes, idle, replay
 from timesink.knowledge.kernel_traits import TOUCHED
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device, device_timeline, of_device
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
@@ -14,6 +16,7 @@ from timesink.model.schema import SHOWN_ROWS
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+from timesink.units import NS_PER_US
 
 _KIND = ("rank", "device", "copy_kind", "src_memory", "dst_memory")
 _UNKNOWN = 1 << 62  # ns, later than any clock's time
@@ -128,6 +131,36 @@ def _paired(opens: BoolArray) -> BoolArray:
     later = np.append(np.minimum.accumulate(inside[::-1])[::-1][1:], inside[-1:])
     paired: BoolArray = closed | (opens & (later < inside))
     return paired
+
+
+@remembered
+def pages_of_kernels(trace: Trace) -> Mapping[Device, tuple[Intervals, BoolArray]]:
+    """Per device when pages of unified memory move to a kernel that touches them, and which is its kernel's first."""
+    rows = _copy_ops(trace).filter(pl.col("copy_kind") == "h2d")
+    rows, found = rows.filter(matches(rows["name"], TOUCHED)), {}
+    for device in rows.select("rank", "device").unique().iter_rows():
+        kernels = device_timeline(trace)[device].compute
+        moving = Intervals.of(rows.filter(of_device(device))) & kernels
+        kernel = np.searchsorted(kernels.start_ns, moving.start_ns, side="right")
+        found[device] = moving, np.diff(kernel, prepend=-1) > 0
+    return found
+
+
+def awaited_pages(trace: Trace, device: Device, *, only_first: bool = False) -> Intervals:
+    """The time in which kernels may wait for pages before these move: as long as a fault takes at most, for the first
+    as long as one that wakes the driver, but not before the kernel began.
+
+    Of a kernel in [0, 900) us with pages in [150, 160), [180, 190) and [800, 810), where a fault takes 200 us and the
+    first 400: [0, 150), [160, 180) and [600, 800).
+    """
+    moving, is_first = pages_of_kernels(trace).get(device, (Intervals.none(), np.zeros(0, np.bool_)))
+    kernels, asked = device_timeline(trace)[device].compute.start_ns, moving.start_ns
+    began = kernels[np.searchsorted(kernels, asked, side="right") - 1]
+    before = np.where(is_first, began, np.concatenate(([0], moving.end_ns[:-1])) if len(moving) else began)
+    longest_us = np.where(is_first, idle.PAGE_FAULT_US.high, idle.PAGE_FAULT_US.value)
+    begins = np.maximum(before, asked - (longest_us * NS_PER_US).astype(np.int64))
+    told = is_first if only_first else np.ones(len(moving), np.bool_)
+    return Intervals.union_of(begins[told], asked[told])
 
 
 @remembered

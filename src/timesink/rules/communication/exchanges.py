@@ -49,7 +49,16 @@ def _exposed(trace: Trace) -> Rows:
             f"ranges named like an exchange launch {name} on a stream of their own: no library known to timesink",
             "timesink show lists these kernels: if they communicate, their time with none beside them counts",
         )
-    return [_exposed_row(trace, device) for device in devices]
+    exposed = exposed_transfers(trace)
+    at_work = [device for device in devices if device_timeline(trace)[device.rank, device.device].compute]
+    if devices and not at_work:
+        shares = (share_of_step(trace, key, exposed[key]) for key in ((one.rank, one.device) for one in devices))
+        return Undecided(
+            "every kernel that was recorded communicates: what could run beside it was not",
+            "record the kernels that compute, too",
+            most_ratio=max(shares),
+        )
+    return [_exposed_row(trace, device) for device in at_work]
 
 
 def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:

@@ -19,9 +19,8 @@ capture() {  # capture NAME PROGRAM...: one packed report, without libraries' co
   python3 ../known_shapes/trim.py "$raw/$name.ncu-rep" "$raw/$name.small" && python3 - "$raw/$name.small" "$raw/small_$name.ncu-rep" <<'PY'
 import sys
 from pathlib import Path
-from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.binary_files import redact_ncu
-print(redact_ncu(Path(sys.argv[1]), Path(sys.argv[2]), Cleaner()))
+from timesink.capture.redaction import redact
+print(redact(Path(sys.argv[1]), Path(sys.argv[2])).removed)
 PY
   xz -9e -c "$raw/small_$name.ncu-rep" >"$out/$name.ncu-rep.xz"
 }

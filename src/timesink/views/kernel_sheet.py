@@ -1,7 +1,8 @@
 """The sheet of a profiled kernel, and tables of all kernels with chosen columns.
 
-A sheet begins with the verdict: limiter, roof and distance to it, then the bound; the way to the verdict follows, every
-figure that the report holds, with the digits that the profiler's details page prints, and checks of the field.
+A sheet begins with the verdict: limiter, roof and distance to it, then the bound; it in one screen, with what shows it
+and what to do; the way to it, every figure that the report holds, with the digits that the profiler's details page
+prints, and checks of the field.
 """
 
 import re
@@ -20,6 +21,7 @@ from timesink.model.trace import Trace
 from timesink.rules.ncu.causes import actions
 from timesink.views import Cell, Field, Page, Sheet, declare, sheet_of
 from timesink.views.kernel_path import decision_path
+from timesink.views.kernel_proof import proof_sheet
 from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -90,7 +92,7 @@ def _key(sheet: KernelSheet) -> tuple[int, int]:
 def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], least: Least = NOT_KNOWN) -> Page:
     """The sheets one after the other; the title is the verdict of the first."""
     allowed, one = check_limits(limits), len(sheets) == 1
-    titles = ["the way to it" if one else verdict_sentence(sheet) for sheet in sheets]
+    titles = ["in short" if one else verdict_sentence(sheet) for sheet in sheets]
     launches = zip(sheets, titles, _actions(sheets), strict=True)
     tables = (_tables(sheet, allowed, title, action, least) for sheet, title, action in launches)
     title = verdict_sentence(sheets[0]) if one else f"{len(sheets)} profiled kernels"
@@ -118,9 +120,9 @@ def _actions(sheets: Sequence[KernelSheet]) -> tuple[str, ...]:
 
 def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, action: str, least: Least) -> Iterator[Sheet]:
     number = sheet.kernel.profile
-    advice = f"To do: {action}" if sheet.limits else ""
     steps = enumerate(decision_path(sheet, least.get(_key(sheet))), 1)
-    yield sheet_of(f"path_{number}", title, steps, "step, finding: what was found [text]", advice)
+    yield proof_sheet(sheet.kernel, sheet.limits, title, action)
+    yield sheet_of(f"path_{number}", "the way to it", steps, "step, finding: what was found [text]")
     if sheet.limits is not None:
         yield causes_sheet(sheet.limits)
     groups: dict[str, list[Figure]] = {}

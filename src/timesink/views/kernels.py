@@ -26,6 +26,7 @@ from timesink.rules.ncu.causes import actions
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
 from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
+from timesink.views.kernel_proof import proof_sheet
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 
@@ -53,10 +54,9 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     )
     limited = [(limit, action) for limit, action in zip(limits, do, strict=True) if limit is not None]
     advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, of: of kernels [text], action: do [text]")
-    sheets = (
-        sheet_of("kernels", "kernels", rows, columns, note),
-        sheet_of("actions", "what to do", _actions(limited), advice, "by limiter, longest total time first"),
-    )
+    of_all = sheet_of("actions", "what to do", _actions(limited), advice, "by limiter, longest total time first")
+    in_short = [proof_sheet(kernels[0], limits[0], "in short", do[0])] if len(kernels) == 1 else []
+    sheets = (*in_short, sheet_of("kernels", "kernels", rows, columns, note), *(() if in_short else (of_all,)))
     return Page(_headline(kernels, limits), sheets, tuple(_notes(trace, kernels, limits)))
 
 

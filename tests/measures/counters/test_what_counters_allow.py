@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 
 from timesink.knowledge.metric_names import meant_by
-from timesink.measures.counters import KernelCounters, Resource, kernel_counters, occupancy_of
+from timesink.measures.counters import KernelCounters, Leaf, Resource, kernel_counters, occupancy_of
 from timesink.measures.counters.bounds import awake_ns, bound_of_any
 from timesink.measures.counters.causes import bound_in_fp32, gain_ns, is_tiny
 from timesink.measures.counters.limiter import limits_of, why_unexplained
@@ -140,7 +140,59 @@ FFMA, INTEGER = (f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op i
 )
 def test_a_pipe_is_named_with_what_ran_on_it(name: str, opcodes: str, kind: str) -> None:
     one = replace(kernel({}), name=name, texts={OPCODES: opcodes} if opcodes else {})
-    assert variant_of(one, Resource.XU) == kind
+    assert variant_of(one, Leaf("sm__inst_executed_pipe_xu", Resource.XU, 0.9, 0.9)) == kind
+
+
+HEAVY, WHOLE = (f"sm__pipe_{of}_cycles_active" for of in ("fmaheavy", "fma"))
+
+
+@pytest.mark.parametrize(
+    ("pipe", "opcodes", "kind"),
+    [
+        (HEAVY, "IMAD.WIDE.U32: 140; IADD3: 70; FFMA: 9", "fma_integers"),
+        (HEAVY, "IMAD: 69; FFMA: 44; FMUL: 17; LOP3.LUT: 46", "fma_integers"),
+        (WHOLE, "IMAD: 44; FFMA: 44; FMUL: 17", "fma"),
+        (WHOLE, "FFMA: 900; IMAD.MOV.U32: 20", "fma"),
+        (HEAVY, "FADD: 900; IMAD: 20", "fma"),
+        (WHOLE, "LOP3.LUT: 90; DFMA: 3", "fma"),
+    ],
+)
+def test_a_pipe_of_multiply_adds_is_named_by_its_opcodes(pipe: str, opcodes: str, kind: str) -> None:
+    """Though all arguments are floats: what the kernel executed decides."""
+    one = replace(kernel({}), name="f(const float *, float *)", texts={OPCODES: opcodes})
+    assert variant_of(one, Leaf(pipe, Resource.FMA, 0.8, 0.8)) == kind
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "said"),
+    [
+        ("UMOV: 65; DFMA: 34; IADD3: 1", "on instruction issue (UMOV 65.0 %, DFMA 34.0 %)"),
+        ("IMAD.WIDE: 30; IMAD: 30; LOP3.LUT: 40", "on instruction issue (IMAD 60.0 %, LOP3 40.0 %)"),
+        ("", "on instruction issue"),
+    ],
+)
+def test_work_is_named_with_the_opcodes_that_most_of_it_is(opcodes: str, said: str) -> None:
+    one = replace(kernel({"sm__inst_executed": 95}), texts={OPCODES: opcodes} if opcodes else {})
+    found = limits_of(one)
+    assert found is not None
+    assert said_of(found)[0].strip() == said
+
+
+@pytest.mark.parametrize(("blocks", "one"), [(1, True), (2, False), (16, False), (64, False)])
+def test_one_block_that_does_it_all_is_told_apart(blocks: int, one: bool) -> None:
+    idle = {"sm__cycles_active.avg": 100 * blocks / 132, "sm__cycles_elapsed.max": 100, "launch__sm_count": 132}
+    few = {"launch__waves_per_multiprocessor": blocks / 132 / 16, "sm__inst_executed": 0.1}
+    found = limits_of(replace(kernel({**idle, **few}, duration_ns=1e7), grid=(blocks, 1, 1)))
+    assert found is not None and found.limiter is Cause.OCCUPANCY
+    assert ("break the chain" in said_of(found)[1]) is one
+
+
+@pytest.mark.parametrize("busy", [62, 70, 80, 89, 91, 97])
+@pytest.mark.parametrize(("unit", "reach"), [("dram__cycles_active", "bytes in flight"), (HEAVY, "warps ready")])
+def test_the_price_of_a_roof_is_told_with_what_reaches_it(unit: str, reach: str, busy: float) -> None:
+    found = limits_of(kernel({unit: busy}))
+    assert found is not None
+    assert (reach in said_of(found)[1]) is (busy < 90)
 
 
 @pytest.mark.parametrize(

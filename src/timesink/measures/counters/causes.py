@@ -13,7 +13,7 @@ from timesink.knowledge.gpus import HOPPER, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
 from timesink.measures.counters.bounds import PRODUCT_WORK, awake_ns, is_fp32_product, used
 from timesink.measures.counters.limiter import KernelLimits
-from timesink.measures.counters.operations import variant_of
+from timesink.measures.counters.operations import executed_text, variant_of
 from timesink.measures.counters.waste import Cause
 from timesink.records import Record
 from timesink.units import NS_PER_US, share_text
@@ -25,6 +25,11 @@ NECESSARY: Final = {Cause.MEMORY: "bytes", Cause.COMPUTE: "operations"}
 ALONE_US: Final = 5.0  # what takes less is launch, ramp-up and last blocks, whatever is done to its code
 SLOW_FP64: Final = 0.25  # of the fp32 rate: a GPU below it is not made for fp64
 FUSE: Final = "fuse"
+AT_ROOF: Final = 0.9  # of a roof: beyond it less work is all that wins
+BYTES_TO_ROOF: Final = "bytes to the roof"
+COPIES_TO_ROOF: Final = "copies to the roof"
+OPERATIONS_TO_ROOF: Final = "operations to the roof"
+LEAST_NEXT: Final = 0.05  # of the time: a cause beside the limiter that is worth a word
 _NO_BLOCKS: Final = 0.9  # of the SMs' time
 FEW_SMS: Final = 2  # times as long
 
@@ -92,6 +97,15 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
     return min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if is_work else gain
 
 
+def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
+    """What brings necessary work to its roof, where that is the price: a tenth of the time or more is missing, and the
+    same bytes or operations pass. None of a page that leaves open which unit they pass."""
+    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or limits.has_levels_only:
+        return None
+    bytes_by = COPIES_TO_ROOF if limits.waste.copies_ahead else BYTES_TO_ROOF
+    return bytes_by if cause is Cause.MEMORY else OPERATIONS_TO_ROOF
+
+
 def share_of(limits: KernelLimits, cause: Cause) -> float:
     """The cause's share of the time; none where it is not known whether that is the limiter, but for the lead."""
     is_open = limits.has_levels_only or limits.others
@@ -101,6 +115,18 @@ def share_of(limits: KernelLimits, cause: Cause) -> float:
 def compared_with(limits: KernelLimits, cause: Cause, limit: float | None) -> float:
     """What a share is compared with: the rule's limit, or for a rule without one the largest share of another cause."""
     return limit if limit is not None else max(share for other, share in limits.shares.items() if other is not cause)
+
+
+def next_cause(limits: KernelLimits) -> tuple[str, float] | None:
+    """What takes most of the time beside the limiter, in words, and its share by what was counted; None where a page
+    does not say what else there is, or it is next to nothing."""
+    others = [cause for cause in limits.ranked if cause is not limits.limiter]
+    largest = max(others, key=lambda cause: limits.shares[cause], default=None)
+    if largest is None or limits.has_levels_only or limits.shares[largest] < LEAST_NEXT:
+        return None
+    waits = limits.stalls.top if largest is Cause.LATENCY and limits.stalls is not None else None
+    reason = f" ({waits[0].replace('_', ' ')})" if waits is not None else ""
+    return f"{limiter_words(cause_name(limits, largest))}{reason}", limits.shares[largest]
 
 
 class LaunchGroup(Record):
@@ -179,8 +205,8 @@ def _atomics(limits: KernelLimits) -> Figures:
 
 def _without_blocks(limits: KernelLimits) -> str:
     """Why SMs have no block, where that is the larger part of the cause: blocks of unequal length, a last wave as equal
-    blocks leave it, too few blocks, or that the launch begins and ends. Too few also where they leave most of the warp
-    slots empty that are."""
+    blocks leave it, one block that does it all, too few blocks, or that the launch begins and ends. Too few also where
+    they leave most of the warp slots empty that are."""
     occupancy, blocks = limits.occupancy, limits.kernel.blocks
     idle, sms = occupancy.sm_idle or 0.0, occupancy.sm_count or inf
     waves = 1.0 if occupancy.waves is None else occupancy.waves
@@ -191,6 +217,8 @@ def _without_blocks(limits: KernelLimits) -> str:
         return "uneven"
     if is_larger and waves > 1 and not is_more:
         return "tail"
+    if blocks == 1 and is_larger:
+        return "one"
     is_few = 0 < idle <= 2 * of_equal or 1 - waves >= (1 - (occupancy.achieved or 0.0)) / 2
     return "blocks" if waves < 1 and is_few else "ends" if is_larger and is_more else ""
 
@@ -257,6 +285,7 @@ def _memory(limits: KernelLimits) -> Figures:
         "roof": roof,
         "roof_share": roof_share,
         "operands": awaited_operands(limits),
+        "reach": to_roof(limits, Cause.MEMORY),
         "variant": "queued" if queue is not None else resource.value,
         "advice": None if queue is not None else "levels" if limits.has_levels_only else advice,
         "more": more,
@@ -281,9 +310,11 @@ def _compute(limits: KernelLimits, slow_fp64: float) -> Figures:
     return {
         **_busy(limits),
         "ratio": ratio,
-        "variant": variant_of(limits.kernel, resource),
+        "variant": variant_of(limits.kernel, pipe),
+        "executed": executed_text(limits.kernel),
         "advice": "wgmma" if of_tensor and of_mma else "fp32_products" if is_fp32_product(limits.kernel) else advice,
-        "beside": beside and variant_of(limits.kernel, beside.resource),
+        "reach": None if bound_in_fp32(limits, slow_fp64) is not None else to_roof(limits, Cause.COMPUTE),
+        "beside": beside and variant_of(limits.kernel, beside),
         "beside_busy": beside and beside.busy,
         "more": more,
     }

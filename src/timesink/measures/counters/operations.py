@@ -11,8 +11,9 @@ from typing import Final
 
 from timesink.knowledge.gpus import PER_OPCODE
 from timesink.knowledge.operators import INTEGER_ARGUMENT
-from timesink.measures.counters import KernelCounters, Resource
+from timesink.measures.counters import KernelCounters, Leaf, Resource
 from timesink.startup import regex
+from timesink.units import share_text
 
 _EXECUTED: Final = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _FLOATS: Final = tuple(_EXECUTED.format(op) for op in ("ffma", "fmul", "fadd", "hfma", "hmul", "hadd", "dfma"))
@@ -26,11 +27,38 @@ _OF_XU: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-def variant_of(kernel: KernelCounters, pipe: Resource) -> str:
+_PRODUCTS: Final = frozenset({"IMAD", "IMUL", "IDP", "IDP4A"})  # of integers, in the pipe of multiply-adds
+_OF_FLOATS: Final = frozenset({"FFMA", "FMUL", "FADD", "FSWZADD", "HFMA2", "HMUL2", "HADD2"})
+_HEAVY: Final = "fmaheavy"  # the half of the pipe that takes integers, and about half of the floats
+_SEEN: Final = 0.1  # of the instructions: opcodes that are worth a word
+_NAMED: Final = 3  # as many as fit in a sentence
+
+
+def variant_of(kernel: KernelCounters, pipe: Leaf) -> str:
     """The kind of a kernel's work on that pipe: the pipe's name, or what it was used for."""
-    if pipe is Resource.XU:
+    if pipe.resource is Resource.XU:
         return _on_xu(kernel)
-    return "fma_integers" if pipe is Resource.FMA and is_of_integers(kernel) else pipe.value
+    is_integer = pipe.resource is Resource.FMA and _multiplies_integers(kernel, pipe)
+    return "fma_integers" if is_integer else pipe.resource.value
+
+
+def executed_text(kernel: KernelCounters) -> str:
+    """The opcodes that most instructions were, with their shares; '' where they were not counted."""
+    counts = _executions(kernel.texts.get(PER_OPCODE, ""))
+    every = sum(counts.values())
+    shown = sorted(counts, key=lambda opcode: (-counts[opcode], opcode))[:_NAMED]
+    return ", ".join(
+        f"{opcode} {share_text(counts[opcode] / every)}" for opcode in shown if counts[opcode] >= _SEEN * every
+    )
+
+
+def _multiplies_integers(kernel: KernelCounters, pipe: Leaf) -> bool:
+    """Whether most of what a pipe of multiply-adds did were integers: by opcodes, else as counted or by arguments."""
+    counts = _executions(kernel.texts.get(PER_OPCODE, ""))
+    integers, floats = (sum(counts.get(opcode, 0.0) for opcode in of) for of in (_PRODUCTS, _OF_FLOATS))
+    if not integers and not floats:
+        return is_of_integers(kernel)
+    return integers > (floats / 2 if _HEAVY in pipe.name else floats)
 
 
 def is_of_integers(kernel: KernelCounters) -> bool:

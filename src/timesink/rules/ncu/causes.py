@@ -17,12 +17,15 @@ from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import awake_ns, fused_bound, idle_clock_hz
 from timesink.measures.counters.causes import (
+    BYTES_TO_ROOF,
+    COPIES_TO_ROOF,
     FEW_SMS,
     FUSE,
     NECESSARY,
     OF_MEMORY,
     OF_OTHERS,
     OF_SHARED,
+    OPERATIONS_TO_ROOF,
     WAITING,
     Figures,
     LaunchGroup,
@@ -32,6 +35,7 @@ from timesink.measures.counters.causes import (
     figures_of,
     is_tiny,
     launch_groups,
+    next_cause,
     share_of,
 )
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
@@ -57,6 +61,9 @@ ADVICE: Final = {
     OF_MEMORY: "Add pipeline stages to feed the tensor cores from memory: asynchronous copies, TMA, larger tiles.",
     OF_SHARED: "Swizzle the shared-memory layout: tensor cores wait for it; load whole matrices, use larger tiles per "
     "warp.",
+    BYTES_TO_ROOF: "Keep more bytes in flight, up to the roof: 16-byte loads per lane, several loads a warp.",
+    COPIES_TO_ROOF: "Keep more bytes in flight, up to the roof: more stages of asynchronous copies, larger tiles.",
+    OPERATIONS_TO_ROOF: "Keep warps ready, up to the roof: independent instructions, more warps, fewer barriers.",
     OF_OTHERS: "Specialize warps: let some load and others multiply, so that one tile's end overlaps the next "
     "products.",
 }
@@ -88,8 +95,7 @@ def _worded(figures: Figures) -> Figures:
     """The figures of a launch with their names in words."""
     known = {"variant": "", "advice": "", **figures}
     known["advice"] = ADVICE.get(known["advice"] or "", known["advice"] or "")
-    if known.get("operands"):
-        known["operands"] = ADVICE[known["operands"]]
+    known |= {name: ADVICE[known[name]] for name in ("operands", "reach") if known.get(name)}
     if known.get("beside"):
         known["beside"] = rule_texts("compute-bound-kernel").variants[known["beside"]]["words"]
     return known
@@ -140,15 +146,15 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     count = len(group.profiles)
     total = time_text(group.total_ns) if group.total_ns else "length not recorded"
     times = f"{count} launches, {total}" if count > 1 else total
-    is_open = limits.has_levels_only or limits.others
-    next_cause = "" if limit is not None or is_open else f" (next cause {share_text(compared)})"
+    beside = next_cause(limits) if cause is limits.limiter else None
+    then = "" if beside is None else f" (next {beside[0]}, {share_text(beside[1])})"
     doubt = f"; {limits.doubt}" if limits.others and cause is limits.limiter else ""
     return Row(
         (limits.kernel.rank, 0),
         {
             **figures,
             "spends": f"kernel {short_name(limits.kernel.name)} ({times}) spends {spent} of its time",
-            "then": f"{next_cause}; {_to_roof(limits, cause) or _without(limits, cause)}{doubt}",
+            "then": f"{then}; {_to_roof(limits, cause) or _without(limits, cause)}{doubt}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
             f"{share_text(limits.top.busy)} of peak",

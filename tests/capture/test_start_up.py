@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from timesink.capture.agent.recording import Agent
 from timesink.capture.agent.start_up import IMPORTS, INTERPRETER, PROGRAM, UNSEEN, StartUpWatch
 from timesink.capture.recorded_run import RecordedRun, start_up_of
 from timesink.capture.running import agent_environment
@@ -79,6 +80,14 @@ def test_a_start_is_told_as_the_program_measured_it(started: tuple[list[float], 
     assert sum(spent.values()) == found.span_ns
     assert found.owned_ratio >= 0.95
     assert found.span_ns / 1e9 > imports_s + own_s + batch_s
+
+
+def test_an_agent_that_a_running_program_makes_knows_no_start(tmp_path: Path) -> None:
+    agent = Agent(AgentPlan(Mode.RANGE, str(tmp_path), StepSchedule(1, 1, 0, 1), stop=False))
+    for _ in range(4):
+        agent.explicit_step()
+    assert agent.facts["phase"] == "done"
+    assert "start_up" not in agent.facts
 
 
 def test_another_process_than_the_one_that_was_watched_tells_nothing() -> None:

@@ -32,9 +32,11 @@ def begin() -> None:
         return
     from timesink.capture.agent import torch_hooks
     from timesink.capture.agent.recording import Agent, StepTimer
+    from timesink.capture.agent.start_up import StartUpWatch
 
     plan = AgentPlan.from_json(os.environ[VARIABLE])
-    agent = StepTimer(plan) if plan.mode is Mode.STEPS else Agent(plan)
+    watch = StartUpWatch() if plan.mode in (Mode.TORCH, Mode.RANGE) else None
+    agent = StepTimer(plan) if plan.mode is Mode.STEPS else Agent(plan, watch)
     in_program.listeners.append(agent.explicit_step)
     when_imported("torch", lambda: torch_hooks.install(agent))
     if plan.mode is Mode.TORCH:

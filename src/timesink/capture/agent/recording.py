@@ -35,9 +35,12 @@ _WORLD_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_S
 
 
 class Agent:
-    """One per process. Every public method may be called from any place of the program, and does little."""
+    """One per process. Every public method may be called from any place of the program, and does little.
 
-    def __init__(self, plan: AgentPlan) -> None:
+    `start_up` has looked on since the process began; an agent that a running program makes has none.
+    """
+
+    def __init__(self, plan: AgentPlan, start_up: StartUpWatch | None = None) -> None:
         self.plan = plan
         self.source: StepMark | None = None
         self.finished = False
@@ -47,7 +50,7 @@ class Agent:
         self._warm_up = plan.steps.warm_up
         self._ended = 0
         self._process = os.getpid()
-        self._start_up = StartUpWatch() if plan.mode in (Mode.TORCH, Mode.RANGE) else None
+        self._start_up = start_up
         self._status: Status | None = None
         self._recorder: Recorder = Recorder()
         self._watch: Stopwatch | None = None

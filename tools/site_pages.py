@@ -15,7 +15,7 @@ from timesink.capture import choice
 from timesink.render.markdown import code, escaped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-VERDICTS = DOCS / "how-to" / "verify.md"
+VERDICTS = DOCS.parent / "benchmarks" / "verify_example" / "README.md"
 _COUNTED = DOCS.parent / "benchmarks" / "false_verdicts.json"
 _SIMULATED = re.compile(r"(?<=<!-- simulated -->\n).*?(?=<!-- end of simulated -->)", re.DOTALL)
 _PICKER = """<div id="which"><p><label for="which-symptom">What is wrong?</label><br>

@@ -63,7 +63,7 @@ def shelled(line: str, folder: Path, environment: dict[str, str]) -> Ran:
 LONG = {
     *("README", "verify", "it-got-slower", "ci-gate", "many-ranks", "perfetto", "try-changes", "fix-a-program"),
     *("query", "diagnose-a-trace", "first-step", "report", "read-a-kernel-report", "compile-and-spikes"),
-    *("measure-kernels", "a-thousand-ranks", "pipelines", "look-at-a-window"),
+    *("measure-kernels", "a-thousand-ranks", "pipelines", "look-at-a-window", "compare-captures", "limits"),
 }
 """Pages whose commands run programs or wait, for two seconds and more."""
 TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES if RUN[page]]

@@ -18,7 +18,7 @@ from benchmarks.ladders import suite
 from benchmarks.ladders.adopt import unpacked
 from benchmarks.ladders.truth import Order, Truth, everything
 
-from timesink.diagnosis.plan.ladder import LATER, Gain, expected, leads_to, near_best
+from timesink.diagnosis.plan.order import LATER, Gain, expected, leads_to, near_best
 from timesink.diagnosis.verdicts import Quantity
 
 TOOLS = {"torch": "json", "nsys": "sqlite"}

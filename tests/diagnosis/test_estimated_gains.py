@@ -7,7 +7,8 @@ import pytest
 from tests.gate.programs import Program
 
 from timesink import diagnose, read
-from timesink.diagnosis.pricing import likely_ms, price_change, to_be_expected
+from timesink.diagnosis.gains import to_be_expected
+from timesink.diagnosis.pricing import likely_ms, price_change
 from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS

@@ -23,7 +23,8 @@ import timesink
 from timesink.diagnosis import headline, pricing
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan import WORTH, Joint, candidates, ladder
-from timesink.diagnosis.plan.ladder import Plan, _superfluous, best, expected, plan
+from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
+from timesink.diagnosis.plan.order import best, expected
 from timesink.diagnosis.verdicts import Finding, Quantity
 from timesink.fixes.table import BY_NAME, FIXES
 from timesink.knowledge.programs import ProgramKind

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
 
-from timesink.diagnosis import pricing
-from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
+from timesink.diagnosis import estimates, gains, pricing, sharing
+from timesink.diagnosis.pricing import Priced, bound_price, price, within_claim
+from timesink.diagnosis.sharing import share_claims
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.measures.communication.pipelines import Schedule
-from timesink.measures.ranks.lateness import estimated_step_ns
+from timesink.measures.ranks.paces import estimated_step_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -121,9 +122,11 @@ def test_idle_time_of_which_nothing_is_expected_may_be_what_the_device_does_not_
     needed_ms: float, value: float, most: float, left: float, trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A profiler may make a GPU idle for longer than the step without it leaves; of a step of 9 ms."""
-    monkeypatch.setattr(pricing, "is_of_idle_time", lambda *_: True)
-    monkeypatch.setattr(pricing, "_busy_ms", lambda *_: 0.0)
-    monkeypatch.setattr(pricing, "_needed_ms", lambda _: {0: needed_ms})
+    monkeypatch.setattr(sharing, "is_of_idle_time", lambda *_: True)
+    monkeypatch.setattr(pricing, "busy_ms", lambda *_: 0.0)
+    monkeypatch.setattr(sharing, "busy_ms", lambda *_: 0.0)
+    monkeypatch.setattr(pricing, "needed_ms", lambda _: {0: needed_ms})
+    monkeypatch.setattr(sharing, "needed_ms", lambda _: {0: needed_ms})
     one = finding(Intervals.none(), recoverable=Quantity(value, "ms", low=0.0, high=most))
     ((_, found),) = share_claims([(Card("AAA101", "a", "s", "d", "0.1"), one)], trace, 9.0)
     assert found.recoverable is not None
@@ -142,9 +145,11 @@ def test_idle_time_of_a_rank_wins_no_more_than_the_ranks_do_not_need_that_it_exc
     calls = pl.DataFrame({"rank": [0, 1]})
     monkeypatch.setattr(pricing, "may_communicate", lambda _: True)
     monkeypatch.setattr(pricing, "collective_waits", lambda _: SimpleNamespace(matched=SimpleNamespace(calls=calls)))
-    monkeypatch.setattr(pricing, "is_of_idle_time", lambda *_: True)
-    monkeypatch.setattr(pricing, "_busy_ms", lambda *_: 0.0)
-    monkeypatch.setattr(pricing, "_needed_ms", lambda _: dict(enumerate(needed_ms)) | {2: 9.0})
+    monkeypatch.setattr(sharing, "is_of_idle_time", lambda *_: True)
+    monkeypatch.setattr(pricing, "busy_ms", lambda *_: 0.0)
+    monkeypatch.setattr(sharing, "busy_ms", lambda *_: 0.0)
+    monkeypatch.setattr(pricing, "needed_ms", lambda _: dict(enumerate(needed_ms)) | {2: 9.0})
+    monkeypatch.setattr(sharing, "needed_ms", lambda _: dict(enumerate(needed_ms)) | {2: 9.0})
     monkeypatch.setattr(pricing, "slowed_ns", lambda _: {1: slowed_ms * MS})
     one = finding(Intervals.none(), recoverable=Quantity(4.0, "ms", low=0.0, high=5.0))
     card = Card("AAA101", "a", "s", "d", "0.1")
@@ -166,8 +171,8 @@ def test_a_job_hides_what_the_rank_does_that_hides_least(
     """Of two ranks the first is asked; what the other needs less of the step it has to spare."""
     monkeypatch.setattr(pricing, "exposed_transfers", lambda _: dict(zip([(0, 0), (1, 1)], exposed_ms, strict=True)))
     monkeypatch.setattr(pricing, "per_step_ns", lambda _, __, ms: ms * MS)
-    monkeypatch.setattr(pricing, "_needed_ms", lambda _: dict(enumerate(needed_ms)))
-    monkeypatch.setattr(pricing, "_held_ms", lambda *_: max(needed_ms))
+    monkeypatch.setattr(pricing, "needed_ms", lambda _: dict(enumerate(needed_ms)))
+    monkeypatch.setattr(pricing, "held_ms", lambda *_: max(needed_ms))
     assert pricing._hidden_by_all(0, trace) == pytest.approx(share)
 
 
@@ -180,7 +185,7 @@ def test_a_gain_within_the_error_of_a_replay_that_may_be_nothing_is_a_bound(
     gain: tuple[float, float, float], left: float
 ) -> None:
     """A replay of a step of 28 ms is off by 0.72 at its ninetieth percentile; the upper end stands."""
-    found = pricing.beyond_error(Quantity(gain[0], "ms", gain[1], gain[2]), 28.0)
+    found = gains.beyond_error(Quantity(gain[0], "ms", gain[1], gain[2]), 28.0)
     assert found == Quantity(left, "ms", gain[1], gain[2])
 
 
@@ -223,15 +228,15 @@ def test_stages_need_what_they_fill_and_drain_in(
     plan = Schedule(stages, period_ms * MS, 1 if period_ms > sum(stage_ms) else items, 1, "", items)
     monkeypatch.setattr(pricing, "schedule", lambda _: plan)
     monkeypatch.setattr(pricing, "pipeline", lambda _: SimpleNamespace(ranks=(0, 1)))
-    assert pricing._held_ms(0, trace) == pytest.approx(held_ms)
-    assert pricing._held_ms(9, trace) == 0.0
+    assert pricing.held_ms(0, trace) == pytest.approx(held_ms)
+    assert pricing.held_ms(9, trace) == 0.0
 
 
 @given(*[st.floats(-20 * MS, 20 * MS)] * 3)
 def test_a_change_that_wins_is_not_said_to_lose_and_one_that_loses_may_lose_more(
     gain_ns: float, low_ns: float, high_ns: float
 ) -> None:
-    found = pricing._quantity(gain_ns, low_ns, high_ns)
+    found = gains.quantity_ms(gain_ns, low_ns, high_ns)
     assert found.value == pytest.approx(gain_ns / MS)
     assert found.low is not None and found.low <= found.value <= found.most
     assert found.low >= 0.0 if gain_ns >= 0.0 else found.low == pytest.approx(min(low_ns, gain_ns) / MS)
@@ -244,9 +249,9 @@ def test_a_gain_is_known_no_better_than_steps_repeat(spread: float, count: int, 
     steps_ns = tuple(9.0 * MS * (1.0 + (spread if at % 2 else -spread)) for at in range(2 * (count // 2)))
     told = trace_of(STEPPED).with_unprofiled_step(9.0 * MS, steps_ns)
     gain = Quantity(value, "ms", low=value - room, high=value + room)
-    wider = pricing._as_repeated(gain, 0, told)
+    wider = estimates.as_repeated(gain, 0, told)
     assert wider.value == value
-    error = pricing.TO_P90 * 1.2533 * 1.4826 * spread * (2 / len(steps_ns)) ** 0.5 * (9.0 - value)
+    error = gains.TO_P90 * 1.2533 * 1.4826 * spread * (2 / len(steps_ns)) ** 0.5 * (9.0 - value)
     assert wider.most - value == pytest.approx((room**2 + error**2) ** 0.5, rel=1e-3, abs=1e-9)
     assert (wider.low or 0.0) == pytest.approx(
         max(value - (room**2 + error**2) ** 0.5, 0.0 if value >= 0 else -100.0), rel=1e-3, abs=1e-6
@@ -261,8 +266,8 @@ def test_what_a_hidden_host_uncovers_is_as_unsure_as_that_host(
     replayed = Price(10.0, gain, gain - below, gain + above)
     hosts = {0: tuple(SimpleNamespace(gain_ns=lambda _, one=one: one, step_ns=10.0) for one in others)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pricing, "calibrated_ends", lambda _: hosts)
-        low, high = pricing._beside_hosts(RemoveSyncs(), 0, replayed, Trace("made", {}))
+        patch.setattr(estimates, "calibrated_ends", lambda _: hosts)
+        low, high = estimates._beside_hosts(RemoveSyncs(), 0, replayed, Trace("made", {}))
     less, more = gain - min([gain, *others]), max([gain, *others]) - gain
     assert gain - low == pytest.approx((below**2 + less**2) ** 0.5, abs=1e-9)
     assert high - gain == pytest.approx((above**2 + more**2) ** 0.5, abs=1e-9)

@@ -19,7 +19,7 @@ from tests.strategies import frame
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
-from timesink.measures.ranks.lateness import estimated_step_ns
+from timesink.measures.ranks.paces import estimated_step_ns
 from timesink.measures.timeline.replay import pricers
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, OS_CALLS
 from timesink.model.trace import Trace

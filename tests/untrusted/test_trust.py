@@ -19,7 +19,7 @@ from tests.tables import trace_of
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.pricing import in_order
+from timesink.diagnosis.gains import in_order
 from timesink.diagnosis.verdicts import Quantity
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.export.sql import TooLong, TooMuch, apart

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture, gpus
 from timesink.capture.recorded_run import MANIFEST
-from timesink.cli.capture import translated
+from timesink.cli.captured import translated
 from timesink.cli.options import (
     FACT,
     NO_COLOR,
@@ -40,10 +40,11 @@ from timesink.cli.options import (
 )
 from timesink.cli.output import sink, tell
 from timesink.cli.parameters import Option
+from timesink.cli.rungs import Rungs, write_stage
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
-from timesink.records import Record, State, field, replace
-from timesink.render import Format, Style, written
+from timesink.records import Record, State, field
+from timesink.render import Format
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole
@@ -51,101 +52,10 @@ from timesink.untrusted.whole_file import write_whole
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
-    from timesink.verify.ledger import Entry
     from timesink.views import Page
-    from timesink.views.plan import Climbed, Plan
 
 
-LEDGER = "ledger.jsonl"
 _LAUNCHES = 9  # of the kernels that ncu looks at
-
-
-class Rungs(Record):
-    """The ladder of one folder. `read` gives the trace of a capture's folder with what is known of the run."""
-
-    out: Path
-    read: Callable[[Path], Trace]
-
-    def folder(self, number: int) -> Path:
-        """Where the capture with so many rungs made lies."""
-        return (self.out / f"rung-{number}" if number else self.out) / "torch"
-
-    @property
-    def entries(self) -> list[Entry]:
-        """The rungs that were opened."""
-        from timesink.verify.ledger import read
-
-        return read(self.out / LEDGER)
-
-    @property
-    def made(self) -> int:
-        """How many of them were made and captured."""
-        count = 0
-        while (self.folder(count + 1) / MANIFEST).is_file():
-            count += 1
-        return count
-
-    def next_folder(self) -> Path:
-        """Where the capture with the open rung made belongs. `UsageError` where none is open."""
-        if len(self.entries) <= self.made:
-            raise UsageError(
-                "no step of the plan is open that could be made", remedy="run it without --made: it opens the next"
-            )
-        return self.folder(self.made + 1)
-
-    def newest(self, first: Diagnosis | None) -> tuple[Trace, Diagnosis]:
-        """The newest capture and its diagnosis, which of the program as it was is `first`."""
-        from timesink.diagnosis.engine import diagnose
-
-        trace = self.read(self.folder(self.made))
-        return trace, first if first is not None and not self.made else diagnose(trace)
-
-    def page(self, trace: Trace, diagnosis: Diagnosis, origin: Origin, again: str) -> Page:
-        """The plan of the newest capture, which is kept, beside all rungs so far; its first rung is opened. `again` is
-        the command to give once that is made."""
-        from timesink.views.plan import climbed_sheet, page_of, plan
-
-        number, ladder = self.made, plan(trace, diagnosis)
-        self._open(ladder, number)
-        page, rungs = page_of(ladder, trace.source), self._climbed(ladder, number)
-        if rungs:
-            page = replace(page, sheets=(climbed_sheet(rungs), *page.sheets))
-        page = replace(page, notes=(*page.notes, self._next(ladder, again)))
-        _write(self.out / "plan", page, origin)
-        return page
-
-    def _open(self, ladder: Plan, number: int) -> None:
-        """Open the first rung, once: from here on what is foretold of it stands."""
-        from timesink.verify.ledger import Gain, add
-
-        if not ladder.rungs or len(self.entries) > number:
-            return
-        rung = ladder.rungs[0]
-        gain = Gain(rung.gain.value, rung.gain.low or 0.0, rung.gain.most, rung.before_ms)
-        add(self.out / LEDGER, rung.fix.title, " ".join(rung.findings), gain, rung.id)
-
-    def _climbed(self, ladder: Plan, made: int) -> list[Climbed]:
-        """The rungs by the ledger: a step after one is the step before the next, and the last one is the plan's."""
-        from timesink.views.plan import Climbed
-
-        opened = [(entry, entry.predicted) for entry in self.entries]
-        before = [gain.before_ms or 0.0 for _, gain in opened if gain is not None]
-        after = [*before[1:], ladder.step_ms][:made] if len(before) == made else before[1 : made + 1]
-        found = []
-        for at, (entry, gain) in enumerate(opened):
-            if gain is not None:
-                ends = (before[at] - gain.high_ms, before[at] - gain.value_ms, before[at] - gain.low_ms)
-                measured = after[at] if at < len(after) else None
-                found.append(Climbed(entry.number, entry.change, before[at], *ends, measured))
-        return found
-
-    @staticmethod
-    def _next(ladder: Plan, again: str) -> str:
-        if not ladder.rungs:
-            return "no step of the plan is left to make"
-        rung = ladder.rungs[0]
-        place = f" (at {rung.place.where})" if rung.place.where else ""
-        return f"next: {rung.fix.title}{place}; then {again}"
 
 
 class LoopStage(Record):
@@ -312,7 +222,7 @@ def loop(
         else:
             _check_tools(program or (), out)
             first = made.run()
-            _write(out / "diagnosis", first, target.origin)
+            write_stage(out / "diagnosis", first, target.origin)
             write_whole(out / "loop.json", stored_stages(made.stages))
             write_whole(out / "session.sh", session_script(made.stages))
     if first is not None and not with_plan:
@@ -320,7 +230,7 @@ def loop(
         return 0
     trace, diagnosis = rungs.newest(first)
     if rungs.made:
-        _write(rungs.folder(rungs.made).with_name("diagnosis"), diagnosis, target.origin)
+        write_stage(rungs.folder(rungs.made).with_name("diagnosis"), diagnosis, target.origin)
     words = ["timesink", "capture", "--loop", "--made", *(() if out == Path("loop") else ("-o", str(out))), "--"]
     target.show(diagnosis)
     target.show(rungs.page(trace, diagnosis, target.origin, shlex.join(words) + " CMD"))
@@ -343,7 +253,7 @@ def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
         tell(f"loop: try: left out: {error}", made.stages.quiet)
         return None
     page = trial_page(answer, stored_command(made.program))
-    _write(out / "try", page, origin)
+    write_stage(out / "try", page, origin)
     return page
 
 
@@ -466,10 +376,3 @@ def _check_tools(program: Sequence[str], out: Path) -> None:
             find_installed(name)
         except CaptureError as error:
             tell(f"loop: a stage with {name} would be left out: {error}")
-
-
-def _write(stem: Path, shown: Diagnosis | Page, origin: Origin) -> None:
-    """What is shown, for people and for programs: two files of that name."""
-
-    for form in (Format.MD, Format.JSON):
-        write_whole(stem.with_suffix(f".{form.value}"), written(shown, form, Style(origin=origin)))

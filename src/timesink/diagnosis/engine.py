@@ -18,11 +18,13 @@ from timesink._native import give_back, usual_threads
 from timesink.diagnosis import headline
 from timesink.diagnosis.all_clear import without_finding
 from timesink.diagnosis.budgets import step_budgets
+from timesink.diagnosis.gains import beyond_error, in_order
 from timesink.diagnosis.in_short import statements
-from timesink.diagnosis.pricing import beyond_error, in_order, longer_text, price, share_claims, within_claim, worth_ms
+from timesink.diagnosis.pricing import longer_text, price, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.sharing import share_claims
 from timesink.diagnosis.undiagnosable import unclaimed
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import as_started, which_step

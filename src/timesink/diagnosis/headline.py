@@ -8,8 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from timesink.diagnosis.pricing import is_of_idle_time
 from timesink.diagnosis.rule import Limit
+from timesink.diagnosis.sharing import is_of_idle_time
 from timesink.diagnosis.verdicts import (
     DeviceFigures,
     Finding,
@@ -24,7 +24,7 @@ from timesink.diagnosis.words import (
     work_outside,
 )
 from timesink.knowledge.assumptions import replay as assumed
-from timesink.measures.ranks.lateness import kept_ratio
+from timesink.measures.ranks.paces import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, step_windows

@@ -7,11 +7,27 @@ device intervals that the fix could at most remove.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from statistics import NormalDist, median
+from collections.abc import Iterable, Mapping
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
-from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, PricedBy, Quantity
+from timesink.diagnosis.estimates import (
+    TIMED,
+    as_repeated,
+    by_estimate,
+    price_by_estimate,
+    price_without_profiler,
+    unprofiled_ratio,
+)
+from timesink.diagnosis.gains import (
+    NOTHING,
+    UNSURE,
+    at_least_nothing,
+    quantity_ms,
+    replay_error,
+    scaled,
+)
+from timesink.diagnosis.verdicts import Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.communication import may_communicate
 from timesink.measures.communication.pipelines import exposed_transfers, pipeline, schedule
@@ -19,33 +35,27 @@ from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import saved_per_step_ns
-from timesink.measures.ranks.lateness import slowed_ns
+from timesink.measures.ranks.paces import slowed_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_ns
 from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.replay import (
-    calibrated_ends,
     calibrated_pricers,
     deflated_pricers,
     pricers,
     step_without_profiler_ns,
 )
 from timesink.model.intervals import Intervals
-from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.records import State, replace
+from timesink.records import replace
 from timesink.units import NS_PER_MS, time_text
 from timesink.whatif import Case, Change, Touches
-from timesink.whatif.changes.host import MergeUnits
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 from timesink.whatif.changes.transfers import OverlapCollectives
 from timesink.whatif.periods import TO_P90
-from timesink.whatif.pricing import Price, Pricer
+from timesink.whatif.pricing import Pricer
 
 _LEAST: Final = 1e-6  # of a probability that is divided by
-_SHARED: Final = 0.01  # claims that share less than this are apart
-UNSURE: Final = 0.3  # Swanson's weight of the high end: what is expected of a gain that may be nothing
 _TOLD: Final = 1.001  # times as long: less is no other step
-_NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
 class Priced(NamedTuple):
@@ -82,7 +92,7 @@ def price(finding: Finding, trace: Trace) -> Priced:
 
 
 def price_change(
-    change: Change, rank: int, trace: Trace, bound: Quantity = _NOTHING, *, signed: bool = False
+    change: Change, rank: int, trace: Trace, bound: Quantity = NOTHING, *, signed: bool = False
 ) -> Priced | None:
     """What a change wins on a rank, in ms per step, whoever asks; None where the trace cannot be replayed.
 
@@ -99,9 +109,9 @@ def price_change(
     replayed = None
     if rank in pricers(trace):
         if trace.unprofiled_step_ns is None:
-            replayed = _price_by_estimate(change, rank, trace)
+            replayed = price_by_estimate(change, rank, trace)
         else:
-            replayed = _price_without_profiler(change, rank, bound, trace)
+            replayed = price_without_profiler(change, rank, bound, trace)
     if replayed is None:
         if not isinstance(change, UnderAutocast):
             return None
@@ -109,7 +119,7 @@ def price_change(
     if isinstance(change, OverlapCollectives):
         share = _hidden_by_all(rank, trace)
         replayed = replace(replayed, value=share * replayed.value, low=share * (replayed.low or 0.0))
-    return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
+    return Priced(replayed if signed else at_least_nothing(replayed), "replay")
 
 
 def _price_without_replay(change: Change, rank: int, trace: Trace) -> Priced | None:
@@ -131,37 +141,12 @@ def likely_ms(change: Change, rank: int, trace: Trace) -> float:
         return 0.0
     if trace.unprofiled_step_ns is not None:
         pricer = calibrated_pricers(trace)[rank]
-        return pricer.gain_ns(change) * _unprofiled_ratio(pricer, trace.unprofiled_step_ns) / NS_PER_MS
+        return pricer.gain_ns(change) * unprofiled_ratio(pricer, trace.unprofiled_step_ns) / NS_PER_MS
     if change.touches is Touches.DEVICE:
         return pricers(trace)[rank].gain_ns(change) / NS_PER_MS
-    return _by_estimate(trace, rank, change, lambda pricer: pricer.gain_ns(change)) / NS_PER_MS
+    return by_estimate(trace, rank, change, lambda pricer: pricer.gain_ns(change)) / NS_PER_MS
 
 
-def replay_error(gain: float, step: float) -> float:
-    """How far a replay is off at its tenth and ninetieth percentile, in the unit of both."""
-    return TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain, assumed.STEP_ERROR.value * step)
-
-
-def _as_repeated(gain: Quantity, rank: int, trace: Trace) -> Quantity:
-    """The gain as two runs of as many steps as were timed without a profiler would show it: the median step of each is
-    off by the spread of its steps over the root of their number, by 1.25 of that (the error of a median)."""
-    times = trace.unprofiled_steps_ns
-    usual = median(times)
-    spread = _OF_NORMAL * median(abs(time - usual) for time in times) / max(usual, 1.0)
-    error = TO_P90 * _OF_MEDIAN * spread * math.sqrt(2 / len(times))
-    error_ms = error * max(step_without_profiler_ns(trace, rank) / NS_PER_MS - gain.value, 0.0)
-    low_ms, high_ms = gain.value - (gain.low or 0.0), gain.most - gain.value
-    low_ms, high_ms = gain.value - math.hypot(low_ms, error_ms), gain.value + math.hypot(high_ms, error_ms)
-    return replace(gain, low=max(low_ms, 0.0) if gain.value >= 0 else low_ms, high=high_ms)
-
-
-_TIMED: Final = 4  # steps: of fewer nobody tells how far they are apart
-_OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # deviations a median distance; the error of a median over that of a mean
-
-
-def _at_least_nothing(gain: Quantity) -> Quantity:
-    low, high = (None if end is None else max(end, 0.0) for end in (gain.low, gain.high))
-    return replace(gain, value=max(gain.value, 0.0), low=low, high=high)
 
 
 def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quantity:
@@ -175,11 +160,11 @@ def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quanti
     low_ns, gain_ns, most_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
     error_ns = replay_error(gain_ns, step_ns)
     high_ns = gain_ns + math.hypot(most_ns - gain_ns, error_ns)
-    gain = _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
+    gain = quantity_ms(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
     if _replayable(rank, trace) is None and not _has_room(rank, trace):  # the device may still wait for its host
         return Quantity.ms(most_ns, 0.0, most_ns)
     gain = _beside_host(gain, rank, trace)
-    return _as_repeated(gain, rank, trace) if len(trace.unprofiled_steps_ns) >= _TIMED else gain
+    return as_repeated(gain, rank, trace) if len(trace.unprofiled_steps_ns) >= TIMED else gain
 
 
 def _slower_clock(device: tuple[int, int], trace: Trace) -> float:
@@ -220,7 +205,7 @@ def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:
     if is_hidden:
         error, room = NormalDist(host_ns, error_ns / TO_P90), pricer.device_ns
         host_ns -= error.variance * error.pdf(room) / max(error.cdf(room), _LEAST)
-    ratio = _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)) / NS_PER_MS
+    ratio = unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)) / NS_PER_MS
     beside_ms, error_ms = max(pricer.step_ns - host_ns, 0.0) * ratio, error_ns * ratio
     value, most_ms = min(gain.value, beside_ms), gain.most if is_hidden else min(gain.most, beside_ms + error_ms)
     return Quantity(value, "ms", min(gain.low or 0.0, max(beside_ms - error_ms, 0.0), value), max(most_ms, value))
@@ -265,12 +250,6 @@ def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
     return replace(priced.gain, value=value, low=low, high=priced.gain.most if value else min(priced.gain.most, most))
 
 
-def beyond_error(gain: Quantity, step_ms: float) -> Quantity:
-    """A replayed gain, as a bound alone where it may be nothing and is no more than a replay of such a step is off."""
-    is_within = not gain.low and gain.value <= replay_error(gain.value, step_ms)
-    return replace(gain, value=0.0) if is_within else gain
-
-
 def most_claimed_ms(findings: Iterable[Finding], trace: Trace) -> float:
     """The most that a replayed change wins of what findings claim: the time as recorded, or as a part of the step
     without a profiler where that is more. What else it might win is time that others claim, which may be needed."""
@@ -288,7 +267,7 @@ def claim_bound(finding: Finding, trace: Trace) -> Quantity:
     """The bound of a finding's claim, as a part of the step without a profiler where that is known."""
     rank, bound = finding.where.rank or 0, bound_price(finding, trace)
     pricer = pricers(trace).get(rank)
-    return bound if pricer is None else scaled(bound, _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))
+    return bound if pricer is None else scaled(bound, unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))
 
 
 def _exposed_bound(rank: int, trace: Trace) -> Quantity:
@@ -297,7 +276,7 @@ def _exposed_bound(rank: int, trace: Trace) -> Quantity:
     exposed = {device: part for device, part in exposed_transfers(trace).items() if device[0] == rank}
     most_ns = largest_per_step_ns(trace, exposed)
     whole = Quantity.ms(most_ns, 0.0, most_ns)
-    return scaled(whole, _unprofiled_ratio(pricers(trace)[rank], step_without_profiler_ns(trace, rank)))
+    return scaled(whole, unprofiled_ratio(pricers(trace)[rank], step_without_profiler_ns(trace, rank)))
 
 
 def bound_price(finding: Finding, trace: Trace) -> Quantity:
@@ -313,75 +292,14 @@ def claimed_ms_per_step(claim: Claim, trace: Trace) -> float:
     return largest_per_step_ns(trace, claim.intervals) / NS_PER_MS
 
 
-def share_claims(
-    ranked: Iterable[tuple[Card, Finding]], trace: Trace, step_ms: float | None
-) -> list[tuple[Card, Finding]]:
-    """Findings that claim the same device time share it: each keeps what those before it leave.
-
-    A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
-    never exceed the step, nor those of idle time what the device leaves idle of it, nor the upper end of any the step;
-    of idle time of which nothing is expected that end is at most what the device does not need of the step;
-    what recording costs is a part of the recorded step, and counts in none. Those of several ranks do not add up: ranks
-    wait for each other, so a change that wins 2 ms on each of eight wins 2 ms.
-    """
-    rooms: dict[tuple[int, str], _Room] = {}
-    taken: dict[tuple[int, int], Intervals] = {}
-    before: list[tuple[str, Claim]] = []
-    shared = []
-    for card, finding in ranked:
-        claimed = finding.claim.intervals
-        left = {device: part - taken.get(device, Intervals.none()) for device, part in claimed.items()}
-        claimed_ms = claimed_ms_per_step(finding.claim, trace)
-        ratio = claimed_ms_per_step(Claim(left), trace) / claimed_ms if claimed_ms > 0 else 1.0
-        for device, part in claimed.items():
-            taken[device] = taken.get(device, Intervals.none()) | part
-        counted = (_taker(finding.claim, before, trace), 1.0 - ratio) if ratio < 1.0 - _SHARED else None
-        worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
-        if worth is not None and step_ms is not None and finding.bottleneck is not Bottleneck.PROFILER_OVERHEAD:
-            rank = finding.where.rank or 0
-            if (rank, "step") not in rooms:
-                needed = {"step": 0.0, "idle": _busy_ms(rank, trace), "others": _held_ms(rank, trace)}
-                rooms |= {(rank, what): _Room(max(step_ms - ms, 0.0)) for what, ms in needed.items()}
-            is_idle = is_of_idle_time(finding.claim, trace)
-            alone = is_idle and not isinstance(finding.change, MergeUnits)  # which changes what others run, too
-            held = [rooms[rank, what] for what in ("step", "idle", "others")[: 1 + is_idle + alone]]
-            least = min(held, key=lambda room: room.left_ms)
-            if counted is None and worth.value > least.left_ms and least.first:
-                counted = least.first, 1.0 - least.left_ms / worth.value
-            own_ms = min(step_ms, finding.of_ms or step_ms)  # of its steps: the usual ones may be shorter than the mean
-            worth = at_most(worth, min(least.left_ms, own_ms), own_ms)
-            if is_idle and not worth.value:
-                worth = replace(worth, high=min(worth.most, max(step_ms - _needed_ms(trace).get(rank, 0.0), 0.0)))
-            for room in held:
-                room.left_ms, room.first = room.left_ms - worth.value, room.first or card.code
-        before.append((card.code, finding.claim))
-        shared.append((card, replace(finding, recoverable=worth, counted_in=counted or finding.counted_in)))
-    return shared
-
-
-class _Room(State):
-    """How much of a time nothing is promised of yet, and the code of the first finding that promised some."""
-
-    left_ms: float
-    first: str = ""
-
-
-def is_of_idle_time(claim: Claim, trace: Trace) -> bool:
-    """Whether anything is claimed, and the device runs nothing in it."""
-    lines = device_timeline(trace).by_device
-    return claim.total_ns > 0 and not any(
-        (part & lines[device].busy).total_ns for device, part in claim.intervals.items() if device in lines
-    )
-
-
-def _busy_ms(rank: int, trace: Trace) -> float:
+def busy_ms(rank: int, trace: Trace) -> float:
     """The time per step in which the device of a rank that works least runs anything."""
     lines = device_timeline(trace).by_device.items()
     busy = (per_step_ns(trace, device, line.busy) for device, line in lines if device[0] == rank)
     return min(busy, default=0.0) / NS_PER_MS
 
 
-def _held_ms(rank: int, trace: Trace) -> float:
+def held_ms(rank: int, trace: Trace) -> float:
     """The most that any rank needs per step which this one exchanges with, with kernels that take no longer beside
     exchanges: no step of theirs is shorter. The stages of a pipeline need what they fill and drain in."""
     line, plan = pipeline(trace), schedule(trace)
@@ -390,23 +308,23 @@ def _held_ms(rank: int, trace: Trace) -> float:
     together = _exchanging(trace)
     if rank not in together:
         return 0.0
-    needed, slowed = _needed_ms(trace), slowed_ns(trace)
+    needed, slowed = needed_ms(trace), slowed_ns(trace)
     return max(needed[one] - slowed.get(one, 0.0) / NS_PER_MS for one in together & needed.keys())
 
 
 def _hidden_by_all(rank: int, trace: Trace) -> float:
     """The share of what a rank wins by hiding its transfers that its job wins: what the rank wins that hides least,
     for which the others wait. What a rank needs less than another of the step, it has to spare."""
-    exposed, needed = dict[int, float](), _needed_ms(trace)
+    exposed, needed = dict[int, float](), needed_ms(trace)
     for key, part in exposed_transfers(trace).items():
         exposed[key[0]] = max(exposed.get(key[0], 0.0), per_step_ns(trace, key, part) / NS_PER_MS)
-    most_ms = _held_ms(rank, trace)
+    most_ms = held_ms(rank, trace)
     least_ms = min((ms + max(most_ms - needed.get(one, most_ms), 0.0) for one, ms in exposed.items()), default=0.0)
     return min(least_ms / exposed[rank], 1.0) if most_ms and exposed.get(rank) else 1.0
 
 
 @remembered
-def _needed_ms(trace: Trace) -> Mapping[int, float]:
+def needed_ms(trace: Trace) -> Mapping[int, float]:
     """By rank, what its device that works least needs per step: all it runs but waiting for other ranks."""
     transfers, needed = exposed_transfers(trace), dict[int, float]()
     for key, line in device_timeline(trace).by_device.items():
@@ -414,115 +332,3 @@ def _needed_ms(trace: Trace) -> Mapping[int, float]:
         of_device = per_step_ns(trace, key, line.busy - waiting) / NS_PER_MS
         needed[key[0]] = min(of_device, needed.get(key[0], of_device))
     return needed
-
-
-def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> str:
-    """The code of the rule whose finding claims most of this time."""
-
-    def in_both_ms(entry: tuple[str, Claim]) -> float:
-        other = entry[1].intervals
-        both = {device: part & other[device] for device, part in claim.intervals.items() if device in other}
-        return claimed_ms_per_step(Claim(both), trace)
-
-    return max(before, key=in_both_ms)[0]
-
-
-def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | None:
-    """The gain in replays with the profiler's cost taken off by estimate; None where the trace cannot be replayed.
-
-    The interval holds the intervals at little and at much cost. Neither it nor the value exceeds the step at the
-    expected cost, of which they are shown as a share.
-    """
-    if change.touches is Touches.DEVICE:  # the device is not slowed, but what it gains is a part of the same step
-        replay, step_ns = pricers(trace)[rank].price(change), step_without_profiler_ns(trace, rank)
-        gains_ns = (min(each_ns, step_ns) for each_ns in (replay.gain_ns, replay.low_ns, replay.high_ns))
-        return _quantity(*gains_ns) if replay.replayed else None
-    replays = [pricer.price(change) for pricer in deflated_pricers(trace)[rank]]
-    if not all(replay.replayed for replay in replays):
-        return None
-    low_ns, high_ns = min(replay.low_ns for replay in replays), max(replay.high_ns for replay in replays)
-    gain_ns = _by_estimate(trace, rank, change, lambda pricer: pricer.price(change).gain_ns)
-    return _quantity(gain_ns, min(low_ns, gain_ns), max(min(high_ns, replays[Case.EXPECTED.value].step_ns), gain_ns))
-
-
-def _by_estimate(trace: Trace, rank: int, change: Change, gain_ns: Callable[[Pricer], float]) -> float:
-    """What is to be expected of a gain: that at the expected cost of recording.
-
-    Under Nsight Systems, whose cost programs differ in by as much as its ends, it is that with little and with much
-    cost, too; the ends of torch.profiler are extremes of 33 captures. What the device runs is left of the step.
-    """
-    cautious, expected, hopeful = deflated_pricers(trace)[rank]
-    if trace.get(HOST_OPS).height:
-        return gain_ns(expected)
-    value_ns = gain_ns(expected)
-    every_ns = to_be_expected(gain_ns(cautious), value_ns, gain_ns(hopeful))
-    return every_ns if every_ns <= value_ns else min(every_ns, max(expected.room_ns(change), value_ns))
-
-
-def to_be_expected(low: float, value: float, high: float) -> float:
-    """Of a figure whose tenth, fiftieth and ninetieth percentiles are known: three, four and three tenths of them
-    (Swanson's rule; Hurst, Brown and Swanson, AAPG Bulletin 84, 2000)."""
-    return UNSURE * (low + high) + (1 - 2 * UNSURE) * value
-
-
-def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: Trace) -> Quantity | None:
-    """The gain of a replay brought to the step without a profiler; None where the trace cannot be replayed."""
-    pricer, step_ns = calibrated_pricers(trace)[rank], trace.unprofiled_step_ns or 0.0
-    replay = pricer.price(change)
-    if not replay.replayed:
-        return None
-    ratio = _unprofiled_ratio(pricer, step_ns)
-    low_ns, high_ns = (end_ns * ratio for end_ns in _beside_hosts(change, rank, replay, trace))
-    if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
-        profiled = pricers(trace)[rank].price(change)
-        low_ns, high_ns = min(low_ns, profiled.low_ns), max(high_ns, profiled.high_ns)
-    if replay.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
-        low_ns, high_ns = min(low_ns, 0.0), max(high_ns, (bound.high or bound.value) * NS_PER_MS)
-    gain_ns = replay.gain_ns * ratio
-    if change.touches is Touches.HOST and len(pricers(trace)) == 1:  # what the device needs, no profiler adds to
-        gain_ns = min(gain_ns, max(step_ns - pricers(trace)[rank].busy_ns, low_ns))
-    gain = _quantity(*(min(each_ns, step_ns) for each_ns in (gain_ns, low_ns, high_ns)))
-    return _as_repeated(gain, rank, trace) if len(trace.unprofiled_steps_ns) >= _TIMED else gain
-
-
-def _beside_hosts(change: Change, rank: int, replay: Price, trace: Trace) -> tuple[float, float]:
-    """The ends of a replayed gain with what it is on the hosts that may be hidden behind the device, which is another
-    error than that of the replay."""
-    hosts = (
-        pricer.gain_ns(change) * replay.step_ns / pricer.step_ns for pricer in calibrated_ends(trace).get(rank, ())
-    )
-    gains = replay.gain_ns, *hosts
-    less, more = replay.gain_ns - min(gains), max(gains) - replay.gain_ns
-    low = replay.gain_ns - math.hypot(replay.gain_ns - replay.low_ns, less)
-    return low, replay.gain_ns + math.hypot(replay.high_ns - replay.gain_ns, more)
-
-
-def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:
-    """The step without a profiler over the one that is replayed."""
-    return step_ns / pricer.step_ns if pricer.step_ns else 1.0
-
-
-def in_order(gain: Quantity) -> Quantity:
-    """The price with low ≤ value ≤ high, whatever a rule stated: the least of what it says is sure counts."""
-    value = min(gain.value, gain.most)
-    return replace(gain, value=value, low=None if gain.low is None else min(gain.low, value))
-
-
-def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
-    if gain_ns >= 0.0:  # a change that wins is not said to lose, as far off as its replay may be
-        low_ns, high_ns = max(low_ns, 0.0), max(high_ns, 0.0)
-    return Quantity.ms(gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))
-
-
-def at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:
-    """The gain as far as earlier findings leave any of the step; no end of the interval exceeds the whole step. What is
-    known as a bound alone stays one."""
-    value, low = min(worth.value, left_ms), min(worth.low or 0.0, left_ms)
-    is_bound = worth.value >= worth.most
-    return replace(worth, value=value, low=low, high=value if is_bound else max(min(worth.most, step_ms), value))
-
-
-def scaled(worth: Quantity, ratio: float) -> Quantity:
-    """That share of a gain."""
-    low, high = (None if value is None else value * ratio for value in (worth.low, worth.high))
-    return replace(worth, value=worth.value * ratio, low=low, high=high)

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Final
 
 from timesink.fixes import BenchForm, Fix, Offer, Verb, aimed, everything, of
+from timesink.fixes.precisions import autocast, to_bf16, to_tf32
 from timesink.fixes.replays import (
-    autocast,
     capture_beside,
     compile_model,
     compile_to_graph,
@@ -16,8 +16,6 @@ from timesink.fixes.replays import (
     named_kernels,
     named_to_cast,
     to_16_bits_beside,
-    to_bf16,
-    to_tf32,
 )
 from timesink.knowledge.kernels import PRODUCTS
 from timesink.measures.kernels.fusion import optimizer_kernels, unfused_attention

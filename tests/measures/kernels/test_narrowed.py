@@ -3,7 +3,7 @@
 import pytest
 from tests.tables import trace_of
 
-from timesink.fixes.replays import autocast
+from timesink.fixes.precisions import autocast
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.model.trace import Trace
 from timesink.whatif import Case

@@ -10,7 +10,7 @@ import pytest
 from tests.strategies import frame
 
 from timesink.measures.ranks.job import as_often_ns
-from timesink.measures.ranks.lateness import estimated_step_ns
+from timesink.measures.ranks.paces import estimated_step_ns
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.steps.slow_steps import slow_rates
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, HOST_OPS, RANGES

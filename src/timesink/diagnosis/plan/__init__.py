@@ -12,17 +12,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.diagnosis.gains import at_most, beyond_error, in_order, scaled
 from timesink.diagnosis.pricing import (
-    at_most,
-    beyond_error,
     claimed_ms_per_step,
     expected_pricer,
-    in_order,
     likely_ms,
     most_claimed_ms,
     price,
     price_change,
-    scaled,
     worth_ms,
 )
 from timesink.diagnosis.rule import Limit

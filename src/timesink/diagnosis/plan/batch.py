@@ -16,8 +16,8 @@ from typing import Final, Self
 import numpy as np
 import polars as pl
 
+from timesink.diagnosis.gains import replay_error
 from timesink.diagnosis.plan import WORTH, Joint
-from timesink.diagnosis.pricing import replay_error
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Quantity
 from timesink.fixes import Fix

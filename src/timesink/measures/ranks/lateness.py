@@ -20,29 +20,21 @@ collectives and between the stages of a pipeline, and one that waits for a late 
 hosts, and of some ranks more, so that what is waited for may be the profiler's.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
-from timesink.knowledge.op_class import class_of_ops
-from timesink.measures.communication import contention
-from timesink.measures.communication.pipelines import between_stages
-from timesink.measures.communication.waits import CollectiveWaits, collective_waits, waiting_in_collectives
-from timesink.measures.ranks.job import as_often_ns, exposed_by_device, step_ns
-from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
-from timesink.measures.timeline import Device, covered_by_device, device_timeline, rows_by_device
-from timesink.measures.timeline.replay import deflated_pricers, pricers, steps_by_case_ns
+from timesink.measures.communication.waits import CollectiveWaits, collective_waits
+from timesink.measures.ranks.job import exposed_by_device
+from timesink.measures.timeline import Device, rows_by_device
 from timesink.model.arrays import Int64Array, median
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
-from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
-from timesink.whatif import Case
 
 
 class Lateness(Record, eq=False):
@@ -350,198 +342,3 @@ def _host_slack_ns(late: Lateness, chosen: Collection[int]) -> int:
     hosts = others if others.height else late.host_busy
     busy = hosts["busy_ratio"].max()
     return late.span_ns if not isinstance(busy, float) else int(np.floor(late.span_ns * max(0.0, 1.0 - busy)))
-
-
-class RankWorth(Record):
-    """A gain per step, `low_ns <= gain_ns <= high_ns <= step_ns`; the step is the job's without a profiler, as told or
-    by estimate."""
-
-    low_ns: float
-    gain_ns: float
-    high_ns: float
-    step_ns: float
-
-
-_ANOTHER_RUN: Final = 2.0  # times the recorded step: a step told to be as long is not the one that was recorded
-
-
-def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> RankWorth:
-    """The gain without the lateness of a rank that replays put at `gain_ratio` of the time.
-
-    Late by more work (`device_ns`): where the rank runs what its peers run and more slowly, its excess goes; of what it
-    has to do besides (`_work_share`) balancing leaves some on the peers, half of it on one peer. Late by
-    its host (`host_ns`): a profiler slows hosts, and some more than others, so it wins no more than what the job's step
-    exceeds the other ranks' own, both without the profiler by estimate, and perhaps nothing; but of a host that takes
-    several times as long as the others' the time beyond that is no profiler's. Where the step without the profiler is
-    told, it is what that exceeds the step as recorded without the rank's lateness: that step is the others', whose
-    devices no profiler slows, however late the rank was when it was recorded. Else the ratio itself.
-    """
-    waits, estimated = collective_waits(trace), estimated_step_ns(trace)
-    gain_ns, profiled = as_often_ns(trace, gain_ratio)
-    held_ratio, gain_ratio = gain_ratio, gain_ns / max(profiled, 1.0)
-    step = trace.unprofiled_step_ns or (min(estimated[1], profiled) if estimated else profiled)
-    error = assumed.GAIN_ERROR.value
-    low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)
-    if late_by == "device_ns":
-        spread, gone = evened_out(waits, lateness(trace), rank, slowed_ns(trace))
-        more = _work_share(trace, rank)
-        worth = more * spread + (1 - more) * max(gain, gone)
-        if worth:
-            low, gain = min(low, spread * (1 - error)), worth
-            high = max(high, worth * (1 + error), gone * (1 + error))
-    elif late_by == "host_ns" and trace.unprofiled_step_ns and step < _ANOTHER_RUN * profiled:
-        low, gain = 0.0, 1 - _without_ns(trace, rank, held_ratio, profiled) / step
-        high = gain * (1 + error)
-    elif late_by == "host_ns" and estimated:
-        room, own = _room(trace, rank, estimated), _own_host_ns(trace, rank) / max(profiled, 1.0)
-        low, gain, high = 0.0, min(gain, max(room[Case.EXPECTED.value], own)), min(high, max(*room, own))
-    low, gain, high = (min(max(ratio, 0.0), 1.0) * step for ratio in (low, gain, high))
-    return RankWorth(low, gain, high, step)
-
-
-def _without_ns(trace: Trace, rank: int, held_ratio: float, profiled_ns: float) -> float:
-    """The recorded step without what a rank holds it up for, no shorter than the busiest other host keeps up with.
-
-    The ratio is of the time between anchors, which may hold steps that are not steady: as many of them as what GPUs
-    compute in it is of what they compute in a steady one. Of 130 ns, 70 of them held, in which 100 ns are computed, 50
-    a step: 30 a step.
-    """
-    waits, late = collective_waits(trace), lateness(trace)
-    anchors = waits.calls.filter(pl.col("instance").is_in(late.anchors))
-    spans = anchors.group_by("rank", "device").agg(pl.col("end_ns").min().alias("from_ns"), pl.col("end_ns").max())
-    steady, others = waits.job.steps.group_by("rank", "device"), waits.job.steps.filter(pl.col("rank") != rank)
-    usual = steady.agg(pl.col("compute_ns").mean()).filter(pl.col("compute_ns") > 0)
-    known = spans.join(usual, on=["rank", "device"]).sort("rank", "device")
-    lines = {key: line.compute for key, line in device_timeline(trace).by_device.items()}
-    counts = covered_by_device(known, lines, "from_ns") / known["compute_ns"].to_numpy()
-    step_ns = late.span_ns / median(counts) if counts.any() else profiled_ns
-    hosts = others.group_by("rank").agg((pl.col("host_busy_ns") - pl.col("recorded_ns")).mean().alias("ns"))
-    return max((1 - held_ratio) * step_ns, float(hosts["ns"].fill_null(0.0).to_numpy().max(initial=0.0)))
-
-
-def may_be_recording(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> bool:
-    """Whether a rank is late by its host by no more than recording makes the step longer, and takes no longer than it
-    could make one host of several. The gain is held against hosts without what recording takes at least: so is it."""
-    job = collective_waits(trace).job
-    profiled, estimated = step_ns(job), estimated_step_ns(trace)
-    if late_by != "host_ns" or not estimated or _own_host_ns(trace, rank):
-        return False
-    recorded_ns = float(job.steps.filter(pl.col("rank") == rank)["recorded_ns"].to_numpy().max(initial=0))
-    left_ns = (trace.unprofiled_step_ns or estimated[1]) - recorded_ns
-    return gain_ratio <= 1 - left_ns / max(profiled, 1.0)
-
-
-def _work_share(trace: Trace, rank: int) -> float:
-    """Of what a rank computes in a step beyond its peers, the share that somebody has to do: 1 where it has more of a
-    batch, 0 where it runs what they run and more slowly, or nothing but one kernel besides.
-
-    Peers take 100 ns; the rank runs the same in 110 ns, and a pass of 30 ns of several kernels besides: 30 of 40. One
-    kernel over and over is a load beside the job, and no pass over data.
-    """
-    ops, shape = trace.get(DEVICE_OPS), ["name", "grid_x", "grid_y", "grid_z"]
-    kernels = ops.filter((class_of_ops(trace) == "compute") & (ops["kind"] == "kernel"))
-    steady = collective_waits(trace).job.steps.group_by("rank", "device")
-    windows = steady.agg(
-        pl.col("start_ns").min().alias("from_ns"), pl.col("end_ns").max().alias("to_ns"), steps=pl.len()
-    )
-    kernels = kernels.join(windows, on=["rank", "device"]).filter(
-        (pl.col("start_ns") >= pl.col("from_ns")) & (pl.col("start_ns") < pl.col("to_ns"))
-    )
-    runs, length = 1 / pl.col("steps"), (pl.col("end_ns") - pl.col("start_ns")) / pl.col("steps")
-    counts = kernels.group_by("rank", *shape).agg(runs.sum().alias("runs"), length.sum().alias("length_ns"))
-    peers = max(counts["rank"].n_unique() - 1, 1)
-    theirs = counts.filter(pl.col("rank") != rank).group_by(shape).agg(pl.col("runs", "length_ns").sum() / peers)
-    own = counts.filter(pl.col("rank") == rank).drop("rank")
-    both = own.join(theirs, on=shape, how="full", suffix="_peers", coalesce=True, nulls_equal=True)
-    ratio = pl.col("runs_peers") / pl.col("runs")
-    both = both.fill_null(0.0).with_columns(
-        more_ns=(1 - ratio).clip(0) * pl.col("length_ns"), less_ns=(1 - 1 / ratio).clip(0) * pl.col("length_ns_peers"),
-    )  # fmt: skip
-    more, less, taken, usual = both.select(pl.sum("more_ns", "less_ns", "length_ns", "length_ns_peers")).row(0)
-    if not usual or less > (1 - assumed.SAME_WORK.value) * usual:
-        return 1.0
-    kinds = both.group_by("name").agg((pl.col("runs") - pl.col("runs_peers")).clip(0).sum())["runs"].to_numpy()
-    if kinds.max() >= assumed.SAME_WORK.value * kinds.sum():
-        return 0.0
-    return float(np.clip((more - less) / max(taken - usual, 1.0), 0.0, 1.0))
-
-
-def _own_host_ns(trace: Trace, rank: int) -> float:
-    """The host's time per step beyond what a profiler could make of the busiest other's, with as much taken off all of
-    them for recording as could be."""
-    hosts = {one: cases[Case.HOPEFUL.value].host_ns for one, cases in deflated_pricers(trace).items()}
-    own = hosts.pop(rank, 0.0)
-    return max(own - assumed.HOST_SLOWED.value * max(hosts.values(), default=0.0), 0.0)
-
-
-def _room(trace: Trace, rank: int, estimated: tuple[float, float, float]) -> list[float]:
-    """Per `Case`, the share of the job's step by which it exceeds what the slowest other rank takes by itself."""
-    others = [cases for other, cases in rank_paces_ns(trace).items() if other != rank]
-    alone = [max((cases[case.value][1] for cases in others), default=0.0) for case in Case]
-    return [max(1 - own / job, 0.0) if job else 0.0 for own, job in zip(alone, reversed(estimated), strict=True)]
-
-
-def slowed_ns(trace: Trace) -> dict[int, float]:
-    """What each rank's kernels lose per step beside communication, on the device where that is most."""
-    slowed: dict[int, float] = {}
-    for row in contention(trace).iter_rows(named=True):
-        device = (row["rank"], row["device"])
-        share = (row["excess_ns"] + row["second_turns_ns"]) / max(device_timeline(trace)[device].span_ns, 1)
-        slowed[device[0]] = max(slowed.get(device[0], 0.0), share * period_ns(trace, device))
-    return slowed
-
-
-@remembered
-def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]:
-    """Per rank and `Case`, in ns: its step without the profiler by estimate, and that step less the time in which its
-    device stands waiting for other ranks: what the rank would take by itself.
-
-    A job has one step: ranks of a pipeline are taken to have that of the longest, however many of theirs are whole.
-    """
-    return _paces_ns(trace, {rank: steps_by_case_ns(cases) for rank, cases in deflated_pricers(trace).items()})
-
-
-def _paces_ns(trace: Trace, steps_of: Mapping[int, Sequence[float]]) -> Mapping[int, tuple[tuple[float, float], ...]]:
-    none, staged = Intervals.none(), between_stages(trace)
-    waits = [waiting_in_collectives(trace), staged]
-    stood = {
-        key: Intervals.union_all(part.get(key, none) for part in waits) & line.exposed_communication
-        for key, line in device_timeline(trace).by_device.items()
-    }
-    longest_ns = max((pricer.step_ns for pricer in pricers(trace).values()), default=0.0)
-    paces = {}
-    for rank, steps_ns in steps_of.items():
-        waited_ns = largest_per_step_ns(trace, {key: part for key, part in stood.items() if key[0] == rank})
-        ratio = longest_ns / (pricers(trace)[rank].step_ns or longest_ns) if staged else 1.0
-        paces[rank] = tuple((ratio * step_ns, max(ratio * step_ns - waited_ns, 0.0)) for step_ns in steps_ns)
-    return paces
-
-
-def _jobs_ns(paces: Mapping[int, tuple[tuple[float, float], ...]]) -> tuple[float, ...]:
-    """Per case the step of a job whose ranks have these paces: that of the rank with the shortest, which waits least,
-    or what the slowest takes by itself, whichever is longer."""
-    return tuple(
-        max(min(step_ns for step_ns, _ in of_ranks), *(alone_ns for _, alone_ns in of_ranks))
-        for of_ranks in zip(*paces.values(), strict=True)
-    )
-
-
-@remembered
-def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
-    """The mean step of the job without a profiler as estimated from the trace: low, expected and high, in ns. None
-    where no rank has steady steps to replay."""
-    if not (paces := rank_paces_ns(trace)):
-        return None
-    high_ns, expected_ns, low_ns = _jobs_ns(paces)
-    return low_ns, expected_ns, high_ns
-
-
-@remembered
-def kept_ratio(trace: Trace) -> tuple[float, float, float] | None:
-    """What of a recorded step is left without the profiler, low, expected and high: the replay of the steps with
-    recording taken off over the replay of the same steps as they are. At most 1; None where nothing is replayed."""
-    recorded = _paces_ns(trace, {rank: [pricer.step_ns] for rank, pricer in pricers(trace).items()})
-    if not recorded or not (recorded_ns := _jobs_ns(recorded)[0]):
-        return None
-    low, expected, high = (min(step_ns / recorded_ns, 1.0) for step_ns in estimated_step_ns(trace) or ())
-    return low, expected, high

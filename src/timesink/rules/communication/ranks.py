@@ -24,17 +24,16 @@ from timesink.measures.communication.waits import CollectiveWaits, collective_wa
 from timesink.measures.ranks.job import ranks_of, step_ns
 from timesink.measures.ranks.lateness import (
     Lateness,
-    estimated_step_ns,
     even_gain,
     lateness,
     lateness_if_exact,
     latest_rank,
     left_by_balance,
-    may_be_recording,
     may_hide,
-    worth_of_rank,
 )
+from timesink.measures.ranks.paces import estimated_step_ns
 from timesink.measures.ranks.parity import ranks_text
+from timesink.measures.ranks.worth import may_be_recording, worth_of_rank
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.known import trains

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from tests.whatif.programs import Host, Launch, Step, simulate
 
+from timesink.fixes import precisions
 from timesink.fixes import replays as kernels
 from timesink.knowledge.calls import call_kinds
 from timesink.model.intervals import Intervals
@@ -28,7 +29,7 @@ class Calls(SimpleNamespace):
 
 def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
     one = np.arange(1)
-    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
+    assert [float(keep[0]) for keep in precisions.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
     merged = kernels.merge_tiny(Selection((0, 0), {"tiny": one}, best=np.array([0.4])))
     assert [float(keep[0]) for keep in merged.keep] == pytest.approx([0.7, 0.55, 0.4])
 
@@ -48,7 +49,7 @@ def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters
     ],
 )
 def test_what_kernels_keep_under_autocast(role: str, compiled: bool, kept: list[float]) -> None:
-    change = kernels.autocast(Selection((0, 0), {role: np.arange(1)}), compiled)
+    change = precisions.autocast(Selection((0, 0), {role: np.arange(1)}), compiled)
     assert [float(keep[0]) for keep in change.kernels.keep] == kept
 
 

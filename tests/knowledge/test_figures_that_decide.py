@@ -23,7 +23,7 @@ from timesink.measures.idle.pieces import ordinary_gap_ns
 from timesink.measures.kernels import fusion
 from timesink.measures.kernels.small_grids import tiny_kernels, unused_lanes
 from timesink.measures.memory import classes
-from timesink.measures.ranks import lateness
+from timesink.measures.ranks import lateness, worth
 from timesink.measures.steps import loops, spikes
 from timesink.measures.steps import marks as mark
 from timesink.measures.steps.spikes import Spike
@@ -529,5 +529,5 @@ def test_a_profiler_slows_one_host_twice_as_much_as_another_at_most(
     monkeypatch: pytest.MonkeyPatch, own_ns: int, more_ns: int
 ) -> None:
     hosts = {rank: [SimpleNamespace(host_ns=ns)] * 3 for rank, ns in enumerate((own_ns, 100, 80))}
-    monkeypatch.setattr(lateness, "deflated_pricers", lambda trace: hosts)
-    assert lateness._own_host_ns(None, 0) == more_ns  # type: ignore[arg-type]
+    monkeypatch.setattr(worth, "deflated_pricers", lambda trace: hosts)
+    assert worth._own_host_ns(None, 0) == more_ns  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.whatif.test_changes import DEVICE_OPS, US, call, ends_us, made, op
 
+from timesink.fixes import precisions
 from timesink.fixes import replays as made_of
 from timesink.fixes.advised import FP32
 from timesink.knowledge.assumptions import fixes, machines
@@ -85,7 +86,7 @@ def test_shares_that_kernels_keep_by_hand() -> None:
     )
     reached = [0.2 / 0.7, 0.5 / 0.7, 1.0]
     assert kept(made_of.reach_bound(best)) == roughly([0.5 + 0.5 * one for one in reached], reached, [0.2, 0.5, 0.9])
-    narrow = made_of.to_tf32(chosen(best=[0.2, NAN, 0.9]))
+    narrow = precisions.to_tf32(chosen(best=[0.2, NAN, 0.9]))
     assert kept(narrow) == roughly([0.6, 0.45, 1.0], [0.23, 0.1725, 1.0], [0.12, 0.09, 0.54])
     assert (narrow.floored, narrow.touches) == (True, Touches.DEVICE)
 
@@ -398,13 +399,13 @@ def test_what_changes_keep_save_and_are_called_by_hand() -> None:
     wide = FP32.change(chosen(fp64=[3]))
     assert (kept(wide), wide.floored) == ([[0.7], [0.48], [0.3]], True)
     roles = chosen(tf32=[1], fp32=[2], misaligned=[3], streaming=[4])
-    assert kept(made_of.autocast(roles).kernels) == [
+    assert kept(precisions.autocast(roles).kernels) == [
         [0.9, 0.3, 1.0, 1.0],
         [0.6, 0.17, 1.0, 0.9],
         [0.35, 0.05, 0.5, 0.4],
     ]
-    assert kept(made_of.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
-    assert made_of.autocast(roles).kernels.floored
+    assert kept(precisions.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
+    assert precisions.autocast(roles).kernels.floored
     assert not ShortenKernels((0, 0), wide.rows, wide.keep).floored
     work = made_of.drop_work(chosen(any=[1, 2]))
     assert (kept(work), work.launches_saved) == ([[0.0, 0.0]] * 3, Range(0.5, 1.0, 1.0))
@@ -635,16 +636,16 @@ def test_casts_beside_each_product() -> None:
     """Of a model that nobody trains: 18 for eight products; six for three of training; one less compiled; of training
     convolutions one and a half, and three more where gradients are checked."""
     roles = chosen(tf32=[1], fp32=[2], streaming=[4])
-    assert made_of.autocast(roles).products.tolist() == [1, 2]
+    assert precisions.autocast(roles).products.tolist() == [1, 2]
     untrained = chosen(tf32=[1], fp32=[2], streaming=[4], inferred=[1, 2])
     eager, compiled = (
-        [made_of.autocast(it, made).casts.tolist() for it in (untrained, roles)] for made in (False, True)
+        [precisions.autocast(it, made).casts.tolist() for it in (untrained, roles)] for made in (False, True)
     )
     assert (eager, compiled) == ([[2.25, 2.25], [2, 2]], [[1.25, 1.25], [1, 1]])
-    assert made_of.autocast(roles, checked=True).casts.tolist() == [5, 5]
-    assert made_of.autocast(untrained, checked=True).casts.tolist() == [2.25, 2.25]
-    assert made_of.autocast(chosen(tf32=[1], fp32=[2], convolution=[2])).casts.tolist() == [2, 1.5]
-    assert made_of.autocast(chosen(emulated=[1], fp16=[2])).casts.tolist() == [0, 2]  # in 16 bits before
+    assert precisions.autocast(roles, checked=True).casts.tolist() == [5, 5]
+    assert precisions.autocast(untrained, checked=True).casts.tolist() == [2.25, 2.25]
+    assert precisions.autocast(chosen(tf32=[1], fp32=[2], convolution=[2])).casts.tolist() == [2, 1.5]
+    assert precisions.autocast(chosen(emulated=[1], fp16=[2])).casts.tolist() == [0, 2]  # in 16 bits before
     assert [fixes.AUTOCAST_CASTS.at(case) for case in Case] == [1.1, 0.8, 0.4]
 
 

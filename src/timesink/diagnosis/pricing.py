@@ -147,8 +147,6 @@ def likely_ms(change: Change, rank: int, trace: Trace) -> float:
     return by_estimate(trace, rank, change, lambda pricer: pricer.gain_ns(change)) / NS_PER_MS
 
 
-
-
 def _price_by_kernels(change: ShortenKernels, rank: int, trace: Trace) -> Quantity:
     """The kernel time that goes: its cases, and apart from them (in quadrature) an error as large as that of a replay.
 

@@ -12,6 +12,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import find
+from timesink.fixes import precisions
 from timesink.fixes import replays as fixes
 from timesink.fixes.advised import DROP_CASTS, FP32
 from timesink.knowledge.assumptions import machines
@@ -53,9 +54,9 @@ MEASURES: dict[str, Callable[[Trace], Iterable[ShortenKernels]]] = {
     "chains": lambda trace: map(fixes.fuse_pointwise, pointwise_chains(trace)),
     "alignment": lambda trace: map(fixes.align_products, misaligned_products(trace)),
     "grids": lambda trace: map(fixes.spread_grids, small_grids(trace)),
-    "fp32": lambda trace: map(fixes.to_tf32, wide_kernels(trace)["fp32"]),
-    "tf32": lambda trace: map(fixes.to_bf16, wide_kernels(trace)["tf32"]),
-    "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)["bf16"]),
+    "fp32": lambda trace: map(precisions.to_tf32, wide_kernels(trace)["fp32"]),
+    "tf32": lambda trace: map(precisions.to_bf16, wide_kernels(trace)["tf32"]),
+    "bf16": lambda trace: map(precisions.to_bf16, four_byte_kernels(trace)["bf16"]),
     "fp64": lambda trace: map(FP32.change, wide_kernels(trace)["fp64"]),
     "streams": lambda trace: [fixes.overlap_streams(part.kernels) for part in serialized_streams(trace)],
     "optimizer": lambda trace: [FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
@@ -258,12 +259,12 @@ def test_what_a_fix_leaves_worked_by_hand() -> None:
     known = Selection((0, 0), {"named": two}, best=np.array([0.45, np.nan]))
     assert kept(fixes.align_products(known)) == [[0.75, 0.8], [0.5, 0.45], [0.45, 0.3]]
     ratio = Selection((0, 0), {"fp32": two}, best=np.array([0.2, np.nan]))
-    assert kept(fixes.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
+    assert kept(precisions.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
     moving = replace(ratio, usual=np.array([0.3, np.nan]))  # bytes of the first take 30 % of its time, in any type
-    assert kept(fixes.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
+    assert kept(precisions.to_tf32(moving)) == [[0.6, 0.45], [0.3, 0.1725], [0.3, 0.09]]
     no_peaks = replace(moving, best=np.empty(0))
-    assert kept(fixes.to_bf16(no_peaks)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
-    assert kept(fixes.to_bf16(moving)) == [[0.6, 0.3], [0.23, 0.12], [0.15, 0.05]]  # peaks five times apart
+    assert kept(precisions.to_bf16(no_peaks)) == [[0.3, 0.3], [0.15, 0.12], [0.15, 0.05]]  # half of them
+    assert kept(precisions.to_bf16(moving)) == [[0.6, 0.3], [0.23, 0.12], [0.15, 0.05]]  # peaks five times apart
     filled = Selection((0, 0), {"small": two}, best=np.array([0.1, 0.6]))
     assert kept(fixes.spread_grids(filled)) == [[0.6, 1.0], [0.2, 1.0], [0.1, 0.6]]
     turns = Selection((0, 0), {"second": two}, np.array([0.5, 1.0]), np.array([0.25, 0.75]))

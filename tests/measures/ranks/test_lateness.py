@@ -10,6 +10,8 @@ import pytest
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.measures.ranks import lateness as of
+from timesink.measures.ranks import paces as paces_of
+from timesink.measures.ranks import worth
 from timesink.measures.ranks.lateness import Lateness, evened_out, lateness_of, latest_rank, rebalanced
 from timesink.model.intervals import Intervals
 
@@ -400,7 +402,7 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
         "_work_share": given.get("more", 1.0), "_without_ns": given.get("without", 160.0),
     }.items():  # fmt: skip
         monkeypatch.setattr(of, name, lambda *_, value=value: value)
-    found = of.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
+    found = worth.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
     assert (found.low_ns, found.gain_ns, found.high_ns, found.step_ns) == pytest.approx(worth)
 
 
@@ -436,7 +438,7 @@ def test_the_step_without_a_late_rank_is_that_of_the_time_its_lateness_is_of(
         "device_timeline": SimpleNamespace(by_device=lines),
     }.items():
         monkeypatch.setattr(of, name, lambda *_, value=value: value)
-    assert of._without_ns(a_trace(), 0, changed.get("held", 0.5), 200.0) == pytest.approx(without)
+    assert worth._without_ns(a_trace(), 0, changed.get("held", 0.5), 200.0) == pytest.approx(without)
 
 
 @pytest.mark.parametrize(
@@ -454,11 +456,11 @@ def test_a_host_may_be_late_by_recording_up_to_what_it_adds(
     """150 of 200 ns without the profiler: a quarter; and what recording surely took of the hosts that the gain is held
     against."""
     rows = pl.DataFrame({"rank": [given.get("of", 0), 1], "recorded_ns": [given.get("recorded", 0), 999]})
-    monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=rows)))
-    monkeypatch.setattr(of, "step_ns", lambda _: given.get("profiled", 200.0))
-    monkeypatch.setattr(of, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))
-    monkeypatch.setattr(of, "_own_host_ns", lambda *_: given.get("own", 0.0))
-    assert of.may_be_recording(a_trace(given.get("told")), 0, gain, given.get("late_by", HOST)) is may
+    monkeypatch.setattr(worth, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=rows)))
+    monkeypatch.setattr(worth, "step_ns", lambda _: given.get("profiled", 200.0))
+    monkeypatch.setattr(worth, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))
+    monkeypatch.setattr(worth, "_own_host_ns", lambda *_: given.get("own", 0.0))
+    assert worth.may_be_recording(a_trace(given.get("told")), 0, gain, given.get("late_by", HOST)) is may
 
 
 def kernels(rank: int, name: str, *spans: tuple[int, int], kind: str = "kernel") -> list[dict[str, Any]]:
@@ -478,9 +480,9 @@ def share_of_work(ranks: dict[int, list[dict[str, Any]]], monkeypatch: pytest.Mo
     shape = {name: pl.lit(None if name == "grid_x" else 1, pl.Int32) for name in ("grid_x", "grid_y", "grid_z")}
     ops = pl.DataFrame(rows).with_columns(**shape)
     classes = ["communication" if row["name"] == "send" else "compute" for row in rows]
-    monkeypatch.setattr(of, "class_of_ops", lambda _: pl.Series(classes))
-    monkeypatch.setattr(of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
-    return of._work_share(a_trace(ops=ops), 0)
+    monkeypatch.setattr(worth, "class_of_ops", lambda _: pl.Series(classes))
+    monkeypatch.setattr(worth, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
+    return worth._work_share(a_trace(ops=ops), 0)
 
 
 def steady_steps(rank: int, runs: Runs, steps: int = 2) -> list[dict[str, Any]]:
@@ -548,8 +550,8 @@ def test_a_host_s_time_beyond_twice_the_busiest_other_s_is_its_own(
 ) -> None:
     assert assumed.HOST_SLOWED.value == 2.0
     cases = {one: tuple(SimpleNamespace(host_ns=ns) for ns in (900.0, 800.0, last)) for one, last in hosts.items()}
-    monkeypatch.setattr(of, "deflated_pricers", lambda _: cases)
-    assert of._own_host_ns(a_trace(), rank) == own
+    monkeypatch.setattr(worth, "deflated_pricers", lambda _: cases)
+    assert worth._own_host_ns(a_trace(), rank) == own
 
 
 @pytest.mark.parametrize(
@@ -563,8 +565,8 @@ def test_room_is_what_the_job_takes_beyond_its_slowest_other_rank(
 ) -> None:  # fmt: skip
     """Little is to be gained where recording costs little: then the job's estimated step is the long one."""
     cases = {rank: tuple((500.0, float(alone)) for alone in of_rank) for rank, of_rank in paces.items()}
-    monkeypatch.setattr(of, "rank_paces_ns", lambda _: cases | {0: ((99.0, 98.0),) * 3})
-    assert of._room(a_trace(), 0, estimated) == pytest.approx(room)
+    monkeypatch.setattr(paces_of, "rank_paces_ns", lambda _: cases | {0: ((99.0, 98.0),) * 3})
+    assert paces_of.room_beside(a_trace(), 0, estimated) == pytest.approx(room)
 
 
 def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_step(
@@ -579,11 +581,11 @@ def test_what_kernels_lose_beside_communication_is_a_share_of_the_span_in_every_
     span = {(0, 0): 500, (0, 1): 100, (1, 3): 100, (1, 4): 100, (2, 0): 100, (3, 0): 0, (4, 0): 1}
     period = {(0, 0): 100.0, (0, 1): 60.0, (1, 3): 10.0, (1, 4): 10.0, (2, 0): 10.0, (3, 0): 10.0, (4, 0): 2.0}
     table = pl.DataFrame(rows, schema=["rank", "device", "excess_ns", "second_turns_ns"], orient="row")
-    monkeypatch.setattr(of, "contention", lambda _: table)
+    monkeypatch.setattr(paces_of, "contention", lambda _: table)
     timeline = {device: SimpleNamespace(span_ns=ns) for device, ns in span.items()}
-    monkeypatch.setattr(of, "device_timeline", lambda _: timeline)
-    monkeypatch.setattr(of, "period_ns", lambda _, device: period[device])
-    assert of.slowed_ns(a_trace()) == pytest.approx({0: 18.0, 1: 8.0, 2: 0.0, 3: 0.0, 4: 14.0})
+    monkeypatch.setattr(paces_of, "device_timeline", lambda _: timeline)
+    monkeypatch.setattr(paces_of, "period_ns", lambda _, device: period[device])
+    assert paces_of.slowed_ns(a_trace()) == pytest.approx({0: 18.0, 1: 8.0, 2: 0.0, 3: 0.0, 4: 14.0})
 
 
 def test_ranks_that_are_late_at_all_are_evened_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from timesink.measures.ranks import lateness as paces
+from timesink.measures.ranks import paces
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS

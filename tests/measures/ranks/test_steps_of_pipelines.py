@@ -9,7 +9,7 @@ from benchmarks.faults import pack, suite
 from benchmarks.faults.adopt import MEASURED, archive
 
 from timesink.measures.communication.pipelines import pipeline
-from timesink.measures.ranks import lateness as paces
+from timesink.measures.ranks import paces
 from timesink.readers import read
 from timesink.units import NS_PER_MS
 

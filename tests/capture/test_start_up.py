@@ -12,6 +12,7 @@ import pytest
 from timesink.capture.agent.recording import Agent
 from timesink.capture.agent.start_up import IMPORTS, INTERPRETER, PROGRAM, UNSEEN, StartUpWatch
 from timesink.capture.recorded_run import RecordedRun, start_up_of
+from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.measures.timeline.start_up_parts import NOTHING, start_up_parts
@@ -82,12 +83,20 @@ def test_a_start_is_told_as_the_program_measured_it(started: tuple[list[float], 
     assert found.span_ns / 1e9 > imports_s + own_s + batch_s
 
 
+def test_a_redacted_manifest_keeps_the_figures() -> None:
+    """Under a key that says what they are; names of the program's own may go."""
+    parts = [["imports", "torch", 12_345_678_901], ["the model built", "", 987_654_321]]
+    manifest = {"ranks": [{"rank": 0, "start_up_ns": parts}]}
+    kept = start_up_of(Cleaner().value(manifest))
+    assert [row[1:] for row in kept] == [tuple(part) for part in parts]
+
+
 def test_an_agent_that_a_running_program_makes_knows_no_start(tmp_path: Path) -> None:
     agent = Agent(AgentPlan(Mode.RANGE, str(tmp_path), StepSchedule(1, 1, 0, 1), stop=False))
     for _ in range(4):
         agent.explicit_step()
     assert agent.facts["phase"] == "done"
-    assert "start_up" not in agent.facts
+    assert "start_up_ns" not in agent.facts
 
 
 def test_another_process_than_the_one_that_was_watched_tells_nothing() -> None:
@@ -119,9 +128,9 @@ BAD = ([["k", "d", 0]], [["k", "d", -1]], [["", "d", 5]], [["k", "d", 1.5]], [["
 @pytest.mark.parametrize("parts", BAD)
 def test_what_is_of_another_form_counts_as_not_said(parts: object) -> None:
     good = ["imports", "torch", 5]
-    assert start_up_of({"ranks": [{"rank": 0, "start_up": parts}]}) == ()
+    assert start_up_of({"ranks": [{"rank": 0, "start_up_ns": parts}]}) == ()
     if isinstance(parts, list):
-        assert start_up_of({"ranks": [{"rank": 0, "start_up": [*parts, good]}]}) == ((0, "imports", "torch", 5),)
+        assert start_up_of({"ranks": [{"rank": 0, "start_up_ns": [*parts, good]}]}) == ((0, "imports", "torch", 5),)
 
 
 def test_a_first_run_is_compared_with_a_second_one() -> None:

@@ -144,7 +144,7 @@ def start_up_of(manifest: Mapping[str, Any]) -> tuple[tuple[int, str, str, int],
     for told in ranks if isinstance(ranks, list) else []:
         if not isinstance(told, dict) or not isinstance(rank := told.get("rank"), int) or not 0 <= rank < _MOST_RANKS:
             continue
-        parts = told.get("start_up")
+        parts = told.get("start_up_ns")
         for part in parts[:_MOST_PARTS] if isinstance(parts, list) else []:
             match part:
                 case [str(kind), str(detail), int(time_ns)] if 0 < time_ns < _LONGEST_NS and kind:

@@ -192,7 +192,7 @@ class Agent:
     def _tell_start_up(self) -> None:
         """What comes from here on is steady, by plan."""
         if self._start_up is not None and (parts := self._start_up.end()):
-            self._tell(start_up=parts)
+            self._tell(start_up_ns=parts)
 
     def _begin_recording(self) -> None:
         """The timed steps are over."""

@@ -66,3 +66,31 @@ def test_fused_steps_are_asked_of_optimizers_that_have_one(optimizer: str, fused
     assert advice.startswith("Pass fused=True to the optimizer" if fused else "Compile optimizer.step()")
     made = {rung.id for rung in plan(trace, diagnosis).rungs}
     assert bool({"fused_optimizer", "foreach"} & made) is fused
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sent", "turns", "call"),
+    [
+        ("nvkernel_solve_F1L210_2", 2, 50, "cuMemcpyHtoDAsync_v2"),
+        ("__omp_offloading_10302_2ca4_main_l42", 3, 30, "cuMemcpyHtoDAsync_v2"),
+        ("push_125_gpu", 3, 12, "cuMemcpyHtoDAsync_v2"),
+        ("nvkernel__Z6jacobiPdS_i_F1L88_4", 4, 80, "cudaMemcpy"),
+        ("main_34_gpu__red", 2, 20, "cudaMemcpy"),
+    ],
+)
+@pytest.mark.parametrize("way", ["HtoD", "DtoH"])
+def test_directives_that_copy_once_are_told_to_pin(
+    way: str, kernel: str, sent: int, turns: int, call: str, tmp_path: Path
+) -> None:
+    """Data that was mapped once, before the loop, was to be mapped once around the loop."""
+    program = Program(gpu="Tesla T4")
+    for _ in range(sent if way == "HtoD" else 0):
+        program.copy("HtoD", 512_000_000, 106_000, memory="Pageable", call=call, blocking=True)
+    for _ in range(turns):
+        program.launch(kernel, 4200, call="cuLaunchKernel")
+        program.wait("cuStreamSynchronize")
+    for _ in range(sent if way == "DtoH" else 0):
+        program.copy("DtoH", 512_000_000, 108_000, memory="Pageable", call=call, blocking=True)
+    found = diagnose(read(program.nsys(tmp_path), cache=False))
+    (advice,) = [finding.advice for card, finding in found.findings if card.name == "pageable-copies"]
+    assert advice.startswith("Pin what is")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from timesink.capture import redaction
 from timesink.capture.errors import CaptureError, refused
 from timesink.capture.recorded_run import LINK_TIMES
-from timesink.cli.captured import finished, show_check, show_command, translated
+from timesink.cli.capturing.captured import finished, show_check, show_command, translated
 from timesink.cli.options import (
     FACT,
     NO_COLOR,

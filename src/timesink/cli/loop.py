@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture, gpus
 from timesink.capture.recorded_run import MANIFEST
-from timesink.cli.captured import translated
+from timesink.cli.capturing.captured import translated
+from timesink.cli.capturing.rungs import Rungs, write_stage
 from timesink.cli.options import (
     FACT,
     NO_COLOR,
@@ -40,7 +41,6 @@ from timesink.cli.options import (
 )
 from timesink.cli.output import sink, tell
 from timesink.cli.parameters import Option
-from timesink.cli.rungs import Rungs, write_stage
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
 from timesink.records import Record, State, field

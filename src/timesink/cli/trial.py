@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
-from timesink.cli.captured import translated
+from timesink.cli.capturing.captured import translated
 from timesink.cli.options import ALLOW_WRITES, PROGRAM, QUIET, PageOutput
 from timesink.cli.output import tell
 from timesink.cli.parameters import Option

@@ -401,7 +401,7 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
         "as_often_ns": (given.get("gain", 40.0), given.get("profiled", 200.0)), "_own_host_ns": given.get("own"),
         "_work_share": given.get("more", 1.0), "_without_ns": given.get("without", 160.0),
     }.items():  # fmt: skip
-        monkeypatch.setattr(of, name, lambda *_, value=value: value)
+        monkeypatch.setattr(worth, name, lambda *_, value=value: value)
     found = worth.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
     assert (found.low_ns, found.gain_ns, found.high_ns, found.step_ns) == pytest.approx(worth)
 
@@ -437,7 +437,7 @@ def test_the_step_without_a_late_rank_is_that_of_the_time_its_lateness_is_of(
         "lateness": SimpleNamespace(anchors=anchors, span_ns=300),
         "device_timeline": SimpleNamespace(by_device=lines),
     }.items():
-        monkeypatch.setattr(of, name, lambda *_, value=value: value)
+        monkeypatch.setattr(worth, name, lambda *_, value=value: value)
     assert worth._without_ns(a_trace(), 0, changed.get("held", 0.5), 200.0) == pytest.approx(without)
 
 

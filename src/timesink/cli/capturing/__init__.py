@@ -1,0 +1,1 @@
+"""What capture commands and the loop over them share."""

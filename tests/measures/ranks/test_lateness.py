@@ -11,7 +11,7 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.measures.ranks import lateness as of
 from timesink.measures.ranks import paces as paces_of
-from timesink.measures.ranks import worth
+from timesink.measures.ranks import worth as worth_of
 from timesink.measures.ranks.lateness import Lateness, evened_out, lateness_of, latest_rank, rebalanced
 from timesink.model.intervals import Intervals
 
@@ -397,12 +397,12 @@ def test_what_a_rank_that_comes_as_its_peers_do_is_worth(
     parts = [given.get(name) for name in ("spread", "gone")]
     for name, value in {
         "collective_waits": None, "lateness": None, "slowed_ns": None, "evened_out": parts,
-        "estimated_step_ns": given.get("estimated", (90, 100, 110)), "_room": given.get("room"),
+        "estimated_step_ns": given.get("estimated", (90, 100, 110)), "room_beside": given.get("room"),
         "as_often_ns": (given.get("gain", 40.0), given.get("profiled", 200.0)), "_own_host_ns": given.get("own"),
         "_work_share": given.get("more", 1.0), "_without_ns": given.get("without", 160.0),
     }.items():  # fmt: skip
-        monkeypatch.setattr(worth, name, lambda *_, value=value: value)
-    found = worth.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
+        monkeypatch.setattr(worth_of, name, lambda *_, value=value: value)
+    found = worth_of.worth_of_rank(a_trace(given.get("told")), 0, 0.4, late_by)
     assert (found.low_ns, found.gain_ns, found.high_ns, found.step_ns) == pytest.approx(worth)
 
 
@@ -437,8 +437,8 @@ def test_the_step_without_a_late_rank_is_that_of_the_time_its_lateness_is_of(
         "lateness": SimpleNamespace(anchors=anchors, span_ns=300),
         "device_timeline": SimpleNamespace(by_device=lines),
     }.items():
-        monkeypatch.setattr(worth, name, lambda *_, value=value: value)
-    assert worth._without_ns(a_trace(), 0, changed.get("held", 0.5), 200.0) == pytest.approx(without)
+        monkeypatch.setattr(worth_of, name, lambda *_, value=value: value)
+    assert worth_of._without_ns(a_trace(), 0, changed.get("held", 0.5), 200.0) == pytest.approx(without)
 
 
 @pytest.mark.parametrize(
@@ -456,11 +456,11 @@ def test_a_host_may_be_late_by_recording_up_to_what_it_adds(
     """150 of 200 ns without the profiler: a quarter; and what recording surely took of the hosts that the gain is held
     against."""
     rows = pl.DataFrame({"rank": [given.get("of", 0), 1], "recorded_ns": [given.get("recorded", 0), 999]})
-    monkeypatch.setattr(worth, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=rows)))
-    monkeypatch.setattr(worth, "step_ns", lambda _: given.get("profiled", 200.0))
-    monkeypatch.setattr(worth, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))
-    monkeypatch.setattr(worth, "_own_host_ns", lambda *_: given.get("own", 0.0))
-    assert worth.may_be_recording(a_trace(given.get("told")), 0, gain, given.get("late_by", HOST)) is may
+    monkeypatch.setattr(worth_of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=rows)))
+    monkeypatch.setattr(worth_of, "step_ns", lambda _: given.get("profiled", 200.0))
+    monkeypatch.setattr(worth_of, "estimated_step_ns", lambda _: given.get("estimated", (100, 150, 190)))
+    monkeypatch.setattr(worth_of, "_own_host_ns", lambda *_: given.get("own", 0.0))
+    assert worth_of.may_be_recording(a_trace(given.get("told")), 0, gain, given.get("late_by", HOST)) is may
 
 
 def kernels(rank: int, name: str, *spans: tuple[int, int], kind: str = "kernel") -> list[dict[str, Any]]:
@@ -480,9 +480,9 @@ def share_of_work(ranks: dict[int, list[dict[str, Any]]], monkeypatch: pytest.Mo
     shape = {name: pl.lit(None if name == "grid_x" else 1, pl.Int32) for name in ("grid_x", "grid_y", "grid_z")}
     ops = pl.DataFrame(rows).with_columns(**shape)
     classes = ["communication" if row["name"] == "send" else "compute" for row in rows]
-    monkeypatch.setattr(worth, "class_of_ops", lambda _: pl.Series(classes))
-    monkeypatch.setattr(worth, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
-    return worth._work_share(a_trace(ops=ops), 0)
+    monkeypatch.setattr(worth_of, "class_of_ops", lambda _: pl.Series(classes))
+    monkeypatch.setattr(worth_of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
+    return worth_of._work_share(a_trace(ops=ops), 0)
 
 
 def steady_steps(rank: int, runs: Runs, steps: int = 2) -> list[dict[str, Any]]:
@@ -550,8 +550,8 @@ def test_a_host_s_time_beyond_twice_the_busiest_other_s_is_its_own(
 ) -> None:
     assert assumed.HOST_SLOWED.value == 2.0
     cases = {one: tuple(SimpleNamespace(host_ns=ns) for ns in (900.0, 800.0, last)) for one, last in hosts.items()}
-    monkeypatch.setattr(worth, "deflated_pricers", lambda _: cases)
-    assert worth._own_host_ns(a_trace(), rank) == own
+    monkeypatch.setattr(worth_of, "deflated_pricers", lambda _: cases)
+    assert worth_of._own_host_ns(a_trace(), rank) == own
 
 
 @pytest.mark.parametrize(

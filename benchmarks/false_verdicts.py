@@ -1,13 +1,16 @@
 """How often `timesink verify` says what is false, on step times whose truth is known: by noise and by true change.
 
-usage: python -m benchmarks.false_verdicts [--experiments 60] [--commands 63] [--write]
+usage: python -m benchmarks.false_verdicts [--experiments 60] [--commands 63] [--models N] [--write]
 
 Each experiment is a session of up to 38 runs of 100 steps, drawn by the seeds (SEED, noise, experiment), which are
 printed; runs of the changed side take `1 + change` times as long. `timesink.verify.experiment.verify` makes the runs it
-asks for, at its own settings (threshold 2 %, looks after 6, 12 and 18 pairs).
+asks for, at its own settings (threshold 2 %, looks after 6, 12, 18 and 30 pairs).
 
 False is: slower or faster where nothing changed; any of slower, faster, no difference at a change of exactly the
 threshold (2 %), where none of them holds; faster or no difference at +5 %. And an interval without the true change.
+
+`--models` counts, on N sessions of each model of noise of an audit and of as many of our own, unchanged programs that
+are called slower or faster, and at a threshold of 1 % how often +2 % is found. The counts stand in `models`.
 
 The same through the command line: a program that hands over the same step times, each run in a fresh process. Whether
 an answer is that of the Python interface is checked for each. `--write` keeps the counts for the page that shows them.
@@ -21,10 +24,12 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from benchmarks.noise import HARDER, Kind, Values, runs
+from benchmarks.noise import HARDER, MODELS, Kind, Values, runs
 from numpy.random import default_rng
 
 from timesink.cli.app import run as timesink
@@ -34,8 +39,7 @@ from timesink.verify.outcomes import ChangeVerdict, Outcome, RunRow
 from timesink.verify.runs import RunSteps, summarise
 
 SEED = 20_261_126
-STEPS = 100
-STEP_S = 0.01
+STEP_S = 1e-5  # a run that hands its times over at once may not have made more than it lasts
 CHANGES = (0.0, 0.02, 0.05)
 PLAN = ExperimentPlan()
 SOON = 12  # pairs
@@ -52,7 +56,7 @@ PROGRAM = 'cp "$TABLE/$(basename "$(dirname "$TIMESINK_STEPS")")" "$TIMESINK_STE
 def series(noise: int, experiment: int, kinds: Sequence[Kind] = HARDER) -> Values:
     """Step times in seconds (runs in the order they are made, steps) of one session."""
     drawn = default_rng((SEED, noise, experiment))
-    return STEP_S * runs(drawn, kinds[noise], 1, 2 * (PLAN.warm_up_pairs + PLAN.looks[-1]), STEPS)[0]
+    return STEP_S * runs(drawn, kinds[noise], 1, 2 * (PLAN.warm_up_pairs + PLAN.looks[-1]), kinds[noise].steps)[0]
 
 
 class Session:
@@ -69,7 +73,9 @@ class Session:
 
         def launch(side: str, number: int) -> RunRow:
             if number not in self.rows:
-                self.rows[number] = summarise(RunSteps(tuple(self.times[number - 1].tolist())), side, number)
+                self.rows[number] = summarise(
+                    RunSteps(tuple(self.times[number - 1].tolist()), told_in_s=0.0), side, number
+                )
             row, scale = self.rows[number], self._scale(side, ran[-1], number - 1) * (1 + change * (side == "after"))
             ran.append(side)
             times = {"mean_s": row.mean_s * scale, "median_s": row.median_s * scale, "p95_s": row.p95_s * scale}
@@ -111,6 +117,46 @@ def counts(noise: int, experiments: int) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+class ModelCount(NamedTuple):
+    """One model of noise: sessions, unchanged programs called changed or not, and of +2 % at 1 % found or denied."""
+
+    name: str
+    sessions: int
+    false: int
+    decided: int
+    found: int
+    denied: int
+
+
+FINE = replace(PLAN, threshold_ratio=0.01)
+
+
+def model_count(model: int, sessions: range) -> ModelCount:
+    """What `verify` makes of so many sessions of one model of `MODELS`."""
+    kind, seen = MODELS[model], Counter[Outcome]()
+    found = denied = 0
+    for number in sessions:
+        session = Session(series(model, number, MODELS), kind, (SEED, model, number))
+        seen[session.verified(PLAN, 0.0).verdict.outcome] += 1
+        outcome = session.verified(FINE, 0.02).verdict.outcome
+        found += outcome is Outcome.SLOWER
+        denied += outcome in (Outcome.FASTER, Outcome.NO_DIFFERENCE)
+    false = seen[Outcome.SLOWER] + seen[Outcome.FASTER]
+    return ModelCount(kind.name, len(sessions), false, seen[Outcome.NO_DIFFERENCE], found, denied)
+
+
+def models(sessions: int) -> list[ModelCount]:
+    """All models, in parallel processes, printed as they come."""
+    made = []
+    with ProcessPoolExecutor() as pool:
+        for one in pool.map(model_count, range(len(MODELS)), [range(sessions)] * len(MODELS)):
+            print(f"{one.name}: false {one.false}, no difference {one.decided}, +2 % found {one.found}", flush=True)
+            made.append(one)
+    false, tried = sum(one.false for one in made), sum(one.sessions for one in made)
+    print(f"unchanged programs called changed: {false} of {tried}")
+    return made
+
+
 def by_command(noise: int, experiment: int, change: float, folder: Path) -> tuple[str, str]:
     """The outcome of one session by `timesink verify` with a program that hands its times over, and by Python."""
     times = series(noise, experiment)
@@ -148,7 +194,15 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=60)
     parser.add_argument("--commands", type=int, default=63)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--models", type=int, default=0)
     given = parser.parse_args()
+    if given.models:
+        counted = [one._asdict() for one in models(given.models)]
+        if given.write:
+            kept = json.loads(KEPT.read_text(encoding="utf-8"))
+            kept["models"] = {"seed": SEED, "counted": counted}
+            KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
     rows = {}
     for noise, kind in enumerate(HARDER):
         print(f"{kind.name}: seeds ({SEED}, {noise}, 0 to {given.experiments - 1})", flush=True)

@@ -4,7 +4,7 @@ usage: python -m benchmarks.verdicts [--json FILE] [--experiments 2000]
 
 Three situations: one capture per side, rules applied to its steps (the usual practice); several runs per side in
 turns, rules applied to run means; the same with all runs of one side first. Nominal rate 5 % everywhere. The last rows
-are the outcomes of the plan `timesink verify` follows (looks at 6, 12, 18 pairs, threshold 1 %).
+are the outcomes of the plan `timesink verify` follows (looks at 6, 12, 18 pairs of its 30, threshold 1 %).
 """
 
 from __future__ import annotations

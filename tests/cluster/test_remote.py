@@ -111,15 +111,13 @@ def test_a_folder_behind_a_password_gives_the_page_of_the_same_local_folder(
     assert found.leaks() == []
 
 
-def test_signed_urls_of_a_manifest_are_read_and_never_shown(server: str, traces: Path, tmp_path: Path) -> None:
+def test_signed_urls_are_read_and_never_shown(server: str, traces: Path, tmp_path: Path) -> None:
     urls = [f"http://{server}/job/rank{rank}.json.gz?sig={TOKEN}" for rank in range(RANKS)]
-    (tmp_path / "job.ranks").write_text("\n".join([*urls, f"http://{server}/job/rank9.json.gz?sig={TOKEN}"]))
-    missing = ranks(tmp_path / "cache", str(tmp_path / "job.ranks"))
+    missing = ranks(tmp_path / "cache", *urls, f"http://{server}/job/rank9.json.gz?sig={TOKEN}")
     assert missing.code != 0
     assert f"http://{server}/job/rank9.json.gz" in missing.err
     assert missing.leaks() == []
-    (tmp_path / "job.ranks").write_text("\n".join(urls))
-    found = ranks(tmp_path / "cache", str(tmp_path / "job.ranks"))
+    found = ranks(tmp_path / "cache", *urls)
     assert (found.code, found.leaks()) == (0, [])
     assert tables(found.out) == tables(local(traces, tmp_path / "other"))
 
@@ -192,8 +190,7 @@ def test_a_bucket_that_is_not_there_is_an_error_without_the_keys(store: dict[str
 def test_a_file_that_is_refused_when_its_turn_comes_is_set_aside(server: str, tmp_path: Path) -> None:
     """The size is told to everybody, the content is not: the error comes from the web library, in a worker."""
     good = [f"http://{server}/job/rank{rank}.json.gz?sig={TOKEN}" for rank in (0, 1)]
-    (tmp_path / "job.ranks").write_text("\n".join([*good, f"http://{server}/job/rank2.json.gz?head={TOKEN}"]))
-    found = ranks(tmp_path / "cache", str(tmp_path / "job.ranks"))
+    found = ranks(tmp_path / "cache", *good, f"http://{server}/job/rank2.json.gz?head={TOKEN}")
     assert found.code == 2, found.err
     assert "rank2.json.gz is left out: 403" in " ".join(found.out.split())
     assert found.leaks() == []

@@ -203,6 +203,29 @@ def test_manifests_globs_and_urls_name_files_once_largest_first(folder: Path) ->
     assert remote.calls.equals(run_of(find_files([str(folder)])).job.calls)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["ftp://alice:hunter2@127.0.0.1:2121/x.json", "memory://job", "file:///etc/rank0.json", "/etc",
+     "../other/rank0.json.gz", "../other/*.gz", "inside/../../other/rank0.json.gz", "link/rank0.json.gz",
+     "l*/rank0.json.gz", "rank_link.json.gz"],
+)  # fmt: skip
+def test_a_list_of_ranks_leads_nowhere_but_below_its_folder(
+    line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a list is mailed as a trace is: no address in it is asked, no file elsewhere is opened."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/rank0.json.gz").write_bytes((folder / "rank0.json.gz").read_bytes())
+    mailed = tmp_path / "mailed"
+    (mailed / "inside").mkdir(parents=True)
+    (mailed / "link").symlink_to(tmp_path / "other")
+    (mailed / "rank_link.json.gz").symlink_to(tmp_path / "other/rank0.json.gz")
+    (mailed / "job.ranks").write_text(f"{line}\n")
+    monkeypatch.setattr("timesink.cluster.filesystem", lambda _: pytest.fail("an address was asked"))
+    with pytest.raises((UsageError, UnreadableTrace), match=r"below its folder") as refused:
+        find_files([str(mailed / "job.ranks")])
+    assert "hunter2" not in str(refused.value)
+
+
 def test_credentials_are_never_shown() -> None:
     url = "https://me:secret@host.example/bucket/rank0.json?X-Amz-Signature=abc#x"
     assert without_credentials(url) == "https://host.example/bucket/rank0.json"

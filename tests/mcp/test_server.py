@@ -193,6 +193,9 @@ def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(ro
         )
         for path in ("taken.html", str(tmp_path / "out.html")):
             assert "error" in await call("export", handle=handle, kind="html", path=path)
+        for path in (".bashrc", "a.sh", ".git/a.html", ".hidden.html", "a.html.py", "noending", "a.json"):
+            assert "hidden folder" in (await call("export", handle=handle, kind="html", path=path))["error"], path
+            assert not (root / path).exists()
         assert "choose one of" in (await call("show", handle=handle, what="kernels", sort="size"))["error"]
 
         assert "statement" in (await call("show", handle=handle, what="statment"))["error"]
@@ -226,13 +229,13 @@ def strings(value: Any, key: str = "") -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", [*HOSTILE[:-1], HOSTILE[-1][:5_000]])
 def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root: Path, name: str) -> None:
     trace = renamed(read(root / "gpt_before.json.gz", cache=False), name)
-    capture = OpenCapture("cap_hostile", (), trace, diagnose(trace))
+    capture = OpenCapture("cap_hostile", (root / "gpt_before.json.gz",), trace, diagnose(trace))
     documents = [
         open_document(capture),
         summary_document(capture),
         diagnosis_document(capture, 20, 0),
         kernel_rows(capture, "count", "", 0),
-        lines_document(capture, root),
+        lines_document(capture),
         statement_document(capture, None),
     ]
     for number in range(1, len(capture.diagnosis.findings) + 1):

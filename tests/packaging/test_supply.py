@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import check_pins
+
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = (ROOT / ".github/workflows/release.yml").read_text()
 
@@ -52,3 +54,27 @@ def test_a_release_publishes_the_list_of_parts_with_its_wheels() -> None:
     assert "mv dist/*.tar.gz dist/*.cdx.json out/" in source.partition("\n  publish:")[0]
     assert "needs: [wheels, source]" in publish and "needs: [publish]" in release
     assert re.search(r"pattern: \"dist-\*\".*gh release create \S+ dist/\*", release, re.DOTALL)
+
+
+def test_pins_of_actions_are_held_against_tags(tmp_path: Path) -> None:
+    """With a repository of its own in place of github.com: tags of both kinds, pins of neither."""
+    repository = tmp_path / "owner" / "action"
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+    repository.mkdir(parents=True)
+    for line in ("init -q", "commit -q --allow-empty -m x", "tag v1", "tag -a v1.2 -m x"):
+        subprocess.run([*git, *line.split()], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    place = f"{tmp_path}/{{}}"
+    right = {("owner/action", commit, "v1"), ("owner/action/part", commit, "v1.2")}
+    assert check_pins.wrong(right, place) == []
+    other = commit[:20] + commit[:20][::-1]
+    bad = [(other, "v1"), (commit, "v1.1"), ("main", "v1"), (commit, "")]
+    assert len(check_pins.wrong({("owner/action", *pin) for pin in bad}, place)) == len(bad)
+
+
+def test_every_action_is_pinned_to_a_commit_and_the_pins_are_checked() -> None:
+    used = check_pins.pins()
+    assert len(used) >= 6
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) and tag.startswith("v") for _, commit, tag in used)
+    assert len({name for name, _, _ in used}) == len(used), "one version of an action in all workflows"
+    assert "tools/check_pins.py" in (ROOT / ".github/workflows/ci.yml").read_text()

@@ -112,5 +112,5 @@ def test_pairs_that_are_needed_are_said_ahead_and_hopeless_ones_are_not_made() -
     noise = rng.normal(0, 0.08, 60)
     done = verify(PLAN, lambda side, number: row(0.01 * float(np.exp(noise[number])), side, number), told.append)
     assert len(done.pairs) == 12
-    assert "18 pairs would decide nothing here" in done.verdict.explanation
+    assert "30 pairs would decide nothing here" in done.verdict.explanation
     assert any("6 pairs: inconclusive, needs about " in line and "minutes" in line for line in told)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.noise import HARDER, KINDS, Kind, log_ratios, run_means, runs
+from benchmarks.noise import HARDER, KINDS, MODELS, WEAK, Kind, log_ratios, run_means, runs
 from benchmarks.verdicts import sequential_codes
 from scipy import stats
 
@@ -150,6 +150,21 @@ def test_verify_errs_no_more_often_than_it_says_whatever_the_noise() -> None:
     bound = {key: stats.binom.ppf(0.999, tried, 0.05) for key in wrong}
     bound["late"] = stats.binom.ppf(0.999, 2 * tried, 0.15)  # not decided within twelve pairs
     assert all(wrong[key] <= bound[key] for key in wrong), (seeds, wrong, bound)
+
+
+def test_no_model_of_noise_makes_an_unchanged_program_slower_or_faster() -> None:
+    """One session of each model; `benchmarks.false_verdicts --models` counts more of them."""
+    counted = [simulated.model_count(model, range(1, 2)) for model in range(len(MODELS))]
+    assert len(counted) == 76
+    assert [one.name for one in counted if one.false or one.denied] == []
+    assert sum(one.decided for one in counted) >= 50
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_ramps_pink_noise_and_a_noisier_side_leave_two_percent_to_be_found(name: str) -> None:
+    """Where half are found, fewer than 6 of 24 are in one of 300 (binomial)."""
+    model = [kind.name for kind in MODELS].index(name)
+    assert simulated.model_count(model, range(100, 124)).found >= 6
 
 
 @pytest.mark.parametrize("change", [0.0, 0.05])

@@ -93,5 +93,5 @@ def test_a_calibration_says_in_a_line_what_it_sees_and_names_a_flaky_runner(
 ) -> None:  # type: ignore[no-untyped-def]
     page = calibration_page(tmp_path / "c.json", runs := Calibration(run_sd, 9, 1), limit_here(runs), [], [], 12.0)
     assert page.title.startswith("Flaky runner: only a slow-down of " if flaky else "A slow-down of ")
-    assert "by 18 pairs in 7.6 minutes" in page.title
+    assert "by 30 pairs in 12 minutes" in page.title
     assert any("--threshold" in note for note in page.notes) == flaky

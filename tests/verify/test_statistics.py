@@ -15,6 +15,7 @@ from timesink.verify.statistics import (
     geometric_mean,
     interval_verdict,
     lag1_correlation,
+    look_level,
     most_lie_beyond,
     mser_cut,
     paired_interval,
@@ -153,8 +154,19 @@ def test_what_an_interval_says_of_a_change(mean: float, se: float, outcome: Outc
     assert verdict.false_alarm_ratio == (tail if tail is None else pytest.approx(tail, rel=1e-5))
 
 
-def test_every_look_takes_its_part_of_alpha() -> None:
-    assert ExperimentPlan(alpha=0.06, looks=(6, 12, 18)).interval_level == pytest.approx(0.98)
+@pytest.mark.parametrize(
+    ("looks", "nominal"), [((6,), 0.05), ((6, 12), 0.0294), ((6, 12, 18), 0.0221), ((1, 2, 3, 4), 0.0182)]
+)
+def test_evenly_spaced_looks_take_what_pococks_table_says(looks: tuple[int, ...], nominal: float) -> None:
+    assert ExperimentPlan(looks=looks).interval_level == pytest.approx(1 - nominal, abs=1e-4)
+
+
+@pytest.mark.parametrize("looks", [(6, 12, 18, 30), (2, 50, 100), (3, 4)])
+def test_all_looks_together_err_as_often_as_was_asked_for(looks: tuple[int, ...]) -> None:
+    sums = np.random.default_rng(5).standard_normal((40_000, looks[-1])).cumsum(-1)[:, np.array(looks) - 1]
+    bound = stats.norm.ppf(0.5 + look_level(looks, 0.05) / 2)
+    erring = (np.abs(sums) > bound * np.sqrt(looks)).any(-1).mean()
+    assert erring == pytest.approx(0.05, abs=4 * np.sqrt(0.05 * 0.95 / 40_000))
 
 
 def test_the_first_look_that_decides_wins() -> None:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from time import perf_counter_ns, strftime  # a program may set those of `time`; these are from before
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
@@ -78,7 +78,7 @@ def step(*, receipt: object = None, wait: Callable[[], object] | None = None) ->
 def _write(path: str, receipt: object, wait: Callable[[], object] | None) -> None:
     if wait is not None:
         wait()
-    now_ns = time.perf_counter_ns()
+    now_ns = perf_counter_ns()
     if _clock.process != os.getpid():  # first call, or a forked child, which must not write into its parent's file
         if _clock.file is not None:
             return
@@ -89,7 +89,7 @@ def _write(path: str, receipt: object, wait: Callable[[], object] | None) -> Non
         if receipt is not None:
             line["receipt"] = str(receipt)
         _clock.file.write(json.dumps(line) + "\n")
-    _clock.last_ns = time.perf_counter_ns()
+    _clock.last_ns = perf_counter_ns()
 
 
 def time_steps(body: Callable[[], object], steps: int) -> None:
@@ -216,7 +216,7 @@ def profile(
     if world > 1:
         folder = free_folder(out if out is not None else Path("captures/profile"), rank)
     else:
-        folder = ready_folder(out if out is not None else Path("captures") / time.strftime("%Y%m%d-%H%M%S-profile"))
+        folder = ready_folder(out if out is not None else Path("captures") / strftime("%Y%m%d-%H%M%S-profile"))
     wanted = steps if isinstance(steps, StepSchedule) else StepSchedule(settle=2, timed=4, warm_up=1, active=steps)
     settings = CaptureSettings(folder.absolute(), wanted, keep_running=True)
     options = TorchOptions(shapes, stacks, memory)

@@ -149,7 +149,9 @@ def idle(
 def lines(
     paths: Annotated[list[Path], PATHS],
     top: Annotated[int, TOP] = 15,
-    source: Annotated[Path, Option("--code", "DIR", "Where the program's files lie.")] = Path(),
+    source: Annotated[
+        Path | None, Option("--code", "DIR", "Where the program's files lie; else beside the capture.")
+    ] = None,
     *,
     writing: PageOutput,
     reading: Reading,
@@ -159,10 +161,15 @@ def lines(
     A kernel belongs to the innermost line outside of libraries that launched it, a kernel of the backward pass to the
     line of its forward operator. Without stacks and samples, ranges stand for lines.
     """
-    from timesink.views.lines import lines_page
+    from timesink.views.lines import folder_of, lines_page
 
     return _show(
-        paths, lambda trace: lines_page(trace, top, source), "following stacks", writing, reading, gpu="time by line"
+        paths,
+        lambda trace: lines_page(trace, top, source or folder_of(paths[0])),
+        "following stacks",
+        writing,
+        reading,
+        gpu="time by line",
     )
 
 

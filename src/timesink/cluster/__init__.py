@@ -1,7 +1,7 @@
 """Many ranks: one file at a time becomes a small `Job`, and the jobs become one; on one machine or on a cluster.
 
-A run consists of files: paths, folders, globs, URLs, or a list of them (`.ranks`). Next to a trace, `timesink capture`
-writes a manifest of its machine, for comparing hosts: clocks, drivers, variables.
+A run consists of files: paths, folders, globs, URLs, or a list of those below its own folder (`.ranks`). Next to a
+trace, `timesink capture` writes a manifest of its machine, for comparing hosts: clocks, drivers, variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
-# A manifest is a text file of this ending with one path, glob or URL a line; `#` begins a comment.
+# A manifest is a text file of this ending with one path or glob below its folder a line; `#` begins a comment.
 MANIFEST_SUFFIX: Final = ".ranks"
 _FOREIGN: Final = (
     ("aiohttp", "ClientError"), ("botocore.exceptions", "BotoCoreError"), ("botocore.exceptions", "ClientError"),
@@ -104,20 +104,35 @@ def find_files(places: Sequence[str]) -> tuple[RankFile, ...]:
 
 def _listed(places: Iterable[str]) -> Iterable[str]:
     for place in places:
-        if place.endswith(MANIFEST_SUFFIX):
+        if place.endswith(MANIFEST_SUFFIX) and not _is_url(place):
             yield from _manifest(Path(place))
         else:
             yield place
 
 
 def _manifest(path: Path) -> list[str]:
-    """Its lines; paths in it that are not absolute count from its folder."""
+    """What its lines name below its folder. `UsageError` where one leads elsewhere: such lists are mailed as traces
+    are, and what they name is opened."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableTrace(path, f"the manifest cannot be read: {error}", remedy="check the path") from error
     entries = [line.partition("#")[0].strip() for line in lines]
-    return [entry if _is_url(entry) else str(path.parent / entry) for entry in entries if entry]
+    folder = path.resolve().parent
+    for entry in filter(None, entries):
+        if not _lies_below(folder, entry):
+            what = f"{path} names {without_credentials(entry)!r}, which does not lie below its folder"
+            raise UsageError(what, remedy="give that address or path on the command line")
+    return [str(path.parent / entry) for entry in entries if entry]
+
+
+def _lies_below(folder: Path, entry: str) -> bool:
+    """Whether all that a path or pattern stands for lies in the folder, links followed."""
+    named = folder / entry
+    if "://" in entry or ".." in named.parts or not named.is_relative_to(folder):
+        return False
+    found = [named] if named.exists() else folder.glob(str(named.relative_to(folder)))
+    return all(one.resolve().is_relative_to(folder) for one in found)
 
 
 def _files_of(place: str) -> list[RankFile]:

@@ -107,16 +107,15 @@ METRIC: Final = Pattern(
     ("sm__cycles_elapsed.avg", "breakdown:gpu__time.avg,sm__cycles.sum"), ("forward", "__init__"),
 )
 PRIVATE_KEY: Final = Pattern(
-    "(?i)token(?!s)|secret|passw|pass(?:phrase|code)|pgpass|credential|authori[sz]ation"
-    "|(?:api|access|licen[cs]e)[_-]?key|key[_-]?id$|cookie|^host$|host_?name|^user(?:[_-]?(?:name|id))?$|^uid$"
+    "(?i)tokeni|licen[cs]e[_-]?key|key[_-]?id$|^host$|host_?name|^user(?:[_-]?(?:name|id))?$|^uid$"
     "|^author|created[_-]?by$|^licen[cs]e$|^ip(?:v[46])?(?:[_-]?addr(?:ess)?)?$|^login|logname|args[_-]list$|mail"
     "|_addr|^addr_|home|^[cp]wd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|acct|owner"
     "|metadata$|^tw_|^mast_|job_?(?:id|name|nr|no|number|array)|^job$|slurm|phone|^tel$|^fax$|ssn|social|passport"
     "|birth|iban|card_?n|badge|employee|ticket|customer|patient|tenant|subscription|(?:^|_)mac$"
-    "|(?:^|_)sha(?:1|256)?$|(?:^|_)commit(?:_?(?:id|sha|hash))?$|revision|webhook|^dsn$|(?:^|[_-])ur[il]$"
-    "|connection_?string|private|signature|session_?id|^pin$|imei|asset",
-    "a key whose text names a person, a machine, a command or a secret",
-    ("hostName", "HF_TOKEN", "cmd", "user_metadata", "x-api-key", "userId", "PWD", "ipAddress"),
+    "|(?:^|_)sha(?:1|256)?$|(?:^|_)commit(?:_?(?:id|sha|hash))?$|revision|(?:^|[_-])ur[il]$"
+    "|private|session_?id|^pin$|imei|asset",
+    "a key whose text names a person, a machine or a command; of secrets `untrusted.masking` knows the keys",
+    ("hostName", "cmd", "user_metadata", "userId", "PWD", "ipAddress"),
     ("tokens", "name", "addr", "committed", "job_count", "pass", "key", "address"),
 )
 OWNERS_KEY: Final = Pattern(

@@ -12,6 +12,7 @@ from typing import Any
 
 from timesink.diagnosis.verdicts import Evidence, Quantity
 from timesink.untrusted import scrub, scrub_values, shortened
+from timesink.untrusted.masking import redacted, without_tokens
 
 BUDGET_BYTES = 4_000
 """The longest answer. What is left out has a handle: a cursor, a number, or a resource."""
@@ -22,13 +23,13 @@ MARK = "_untrusted_text"
 
 
 def named(text: str | None) -> str | None:
-    """A name from a trace, short; it goes under a key that ends in `MARK`."""
-    return None if text is None else scrub(text, NAME_CHARACTERS)
+    """A name from a trace, short and without what tells secrets; it goes under a key that ends in `MARK`."""
+    return None if text is None else scrub(redacted(text), NAME_CHARACTERS)
 
 
 def sentence(text: str) -> str:
     """A sentence that may quote a trace; it too goes under a marked key."""
-    return shortened(scrub(text, 2 * SENTENCE_CHARACTERS), SENTENCE_CHARACTERS)
+    return shortened(scrub(without_tokens(text), 2 * SENTENCE_CHARACTERS), SENTENCE_CHARACTERS)
 
 
 def quantity(amount: Quantity | None) -> dict[str, Any] | None:

@@ -196,11 +196,18 @@ def steps_of(capture: OpenCapture) -> dict[str, Any]:
     return {"count": steps.count, "origin": steps.origin or None, **known, "marker" + MARK: named(steps.source) or None}
 
 
+_ENDINGS = {"html": (".html",), "perfetto": (".pftrace", ".json")}
+
+
 def export_file(captures: Captures, capture: OpenCapture, kind: str, path: str) -> dict[str, Any]:
     """Write a report or a Perfetto trace to a new file under a root."""
     if kind not in KINDS:
         raise UsageError(f"nothing is exported as {kind!r}", remedy=f"choose one of: {', '.join(KINDS)}")
     target = captures.allowed(path)
+    below = next(target.relative_to(root) for root in captures.roots if target.is_relative_to(root))
+    if target.suffix not in _ENDINGS[kind] or any(part.startswith(".") for part in below.parts):
+        remedy = f"name a file that ends in {' or '.join(_ENDINGS[kind])}, in no hidden folder"
+        raise UsageError(f"{kind} is not written to {path!r}", remedy=remedy)
     if target.exists():
         raise UsageError(f"{path!r} exists", remedy="choose a new file: this server replaces none")
     if not target.parent.is_dir():

@@ -1,7 +1,6 @@
 """What the server shows of a capture without judgement: the pages of the commands, kernels by cost, rows of SQL."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from timesink.diagnosis.budgets import step_budgets
@@ -14,7 +13,7 @@ from timesink.mcp import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
 from timesink.views import Cell, Page, Sheet
-from timesink.views.lines import lines_page
+from timesink.views.lines import folder_of, lines_page
 from timesink.views.plan import WORTH, headline, plan, what_if_page
 from timesink.views.report import kernel_times
 from timesink.views.summary import idle_page
@@ -52,11 +51,11 @@ def idle_document(capture: OpenCapture) -> dict[str, Any]:
     return page_document(capture, idle_page(capture.trace, PAGE), "places")
 
 
-def lines_document(capture: OpenCapture, folder: Path) -> dict[str, Any]:
-    """GPU, idle and host time by line of the program; lines are read from source files below `folder`."""
+def lines_document(capture: OpenCapture) -> dict[str, Any]:
+    """GPU, idle and host time by line of the program; lines are read from source files beside the capture."""
 
     check_device_work(capture.trace, "time by line")
-    return page_document(capture, lines_page(capture.trace, PAGE, folder), "lines")
+    return page_document(capture, lines_page(capture.trace, PAGE, folder_of(capture.paths[0])), "lines")
 
 
 def statement_document(capture: OpenCapture, before: OpenCapture | None) -> dict[str, Any]:
@@ -233,7 +232,7 @@ def verify_command(before: str, after: str) -> dict[str, Any]:
         words_of(side)
     return {
         "argv": ["timesink", "verify", "--before", before, "--after", after, "--format", "json"],
-        "how": "both sides in fresh processes, in turns, without a profiler; looks after 6, 12 and 18 pairs",
+        "how": "both sides in fresh processes, in turns, without a profiler; looks after 6, 12, 18 and 30 pairs",
         "step_times": "steps of unmodified programs are found; --whole compares programs without steps; see the how-to",
         "exit_codes": {
             "0": "faster or no difference",

@@ -109,7 +109,7 @@ def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
         shown: dict[str, Callable[[], dict[str, Any]]] = {
             "steps": lambda: figures.summary_document(capture),
             "idle": lambda: figures.idle_document(capture),
-            "lines": lambda: figures.lines_document(capture, captures.roots[0]),
+            "lines": lambda: figures.lines_document(capture),
             "kernels": lambda: figures.kernel_rows(capture, sort, contains, max(cursor, 0)),
             "limits": lambda: figures.limits_document(capture),
             "moved": lambda: changes.compare_captures_of(captures.get(before or ""), capture),

@@ -99,7 +99,7 @@ def verify_change(
     after: str | Sequence[str] | Callable[[], object],
     *,
     threshold_ratio: float = 0.02,
-    pairs: Sequence[int] = (6, 12, 18),
+    pairs: Sequence[int] = (6, 12, 18, 30),
     least_speed_up: float | None = None,
     whole: bool = False,
 ) -> GateResult:

@@ -58,12 +58,26 @@ def is_secret_name(name: str) -> bool:
     return bool(words) and (words[-1] in _LAST or any(sign in "".join(words) for sign in _ANYWHERE))
 
 
+def is_secret_key(key: str) -> bool:
+    """Whether what stands at this key of data is a secret. A lone ``key`` or ``pass`` opens nothing there: data have
+    keys to sort by and forward passes."""
+    words = [word.lower() for word in _PIECE.findall(key)]
+    return bool(words) and (
+        "token" in words or words[-1] in _LAST - {"key", "pass"} or any(sign in "".join(words) for sign in _ANYWHERE)
+    )
+
+
 def redacted(text: str) -> str:
     """The text, as of a command line, with the values that secrets' names have, logins in addresses and known kinds of
     tokens replaced by ``***``. A secret under an innocent name is not found.
     """
     for before_a_value in _BEFORE_A_VALUE:
         text = "".join(_without_values(text, before_a_value))
+    return without_tokens(text)
+
+
+def without_tokens(text: str) -> str:
+    """A sentence without logins, known kinds of tokens and what looks like a key: its words are no options."""
     for pattern in _PATTERNS:
         text = pattern.sub(r"\1***", text)
     return text

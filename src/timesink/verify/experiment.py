@@ -1,15 +1,15 @@
-"""Verify one change: runs of both sides in turns, looked at after 6, 12 and 18 pairs, one verdict.
+"""Verify one change: runs of both sides in turns, looked at after 6, 12, 18 and 30 pairs, one verdict.
 
 The first pair warms disks and caches and is discarded. The verdict rests on the paired t interval of log ratios of run
-means (`statistics`); each look's interval is at 1 - alpha / looks, so looking early costs no false alarms. Where the
-interval decides nothing, or the runs forbid a verdict, the reason and the way out are named.
+means (`statistics`); each look's interval pays for all of them (`look_level`), so looking early costs no false alarms.
+Where the interval decides nothing, or the runs forbid a verdict, the reason and the way out are named.
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from timesink.model.arrays import Float64Array
 from timesink.records import Record, replace
 from timesink.verify import limits
 from timesink.verify.explained import carry_over, explanations
+from timesink.verify.hindrances import Hindrance, Pair, find_hindrance, grain_log
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.power import RunnerLimit, runner_limit
 from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt
@@ -25,21 +26,12 @@ from timesink.verify.statistics import (
     detectable,
     geometric_mean,
     interval_verdict,
+    is_no_chance,
+    look_level,
     most_lie_beyond,
     paired_interval,
     pairs_to_decide,
 )
-
-Pair = tuple[RunRow, RunRow]
-
-
-class Hindrance(NamedTuple):
-    """What forbids a verdict: its code, what was seen, what would help."""
-
-    reason: Reason
-    explanation: str
-    to_resolve: str
-
 
 Statistic = Literal["mean", "median"]
 
@@ -61,9 +53,8 @@ class ExperimentPlan(Record):
 
     @property
     def interval_level(self) -> float:
-        """The level at each look (Bonferroni), of the plain interval and of those with what explains the spread taken
-        out."""
-        return 1 - self.alpha / len(self.looks)
+        """The level at each look, of the plain interval and of those with what explains the spread taken out."""
+        return look_level(self.looks, self.alpha)
 
     def plain_level(self, pairs: int) -> float:
         """The level of the plain interval of so many pairs: all of it where there are too few for any other."""
@@ -250,7 +241,8 @@ def gain_ms(verification: Verification) -> tuple[float, float, float, float] | N
 def _shown_row(name: str, sides: Sequence[Sequence[RunRow]], field: str, plan: ExperimentPlan) -> GateRow:
     """A secondary figure of runs, by the field of `RunRow`, with its own interval; it is shown and decides nothing."""
     before, after = ([getattr(run, field) for run in side] for side in sides)
-    interval = paired_interval(np.log(after) - np.log(before), plan.interval_level)
+    off = grain_log(list(zip(*sides, strict=True)))
+    interval = paired_interval(np.log(after) - np.log(before), plan.interval_level).widened(off)
     why = f"shown beside the {plan.statistic}, not judged"
     verdict = inconclusive(plan.threshold_ratio, Reason.NOT_MEASURED, why, "", pairs=len(before))
     verdict = replace(verdict, effect=interval.effect(1 - plan.alpha))
@@ -267,12 +259,14 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
         why, remedy = f"a run's {plan.statistic} step time is not a positive number", "check the step source"
         return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(pairs))
     ratios = np.diff(np.log(times))[:, 0]
-    interval = paired_interval(ratios, plan.plain_level(len(pairs)))
+    interval = paired_interval(ratios, plan.plain_level(len(pairs))).widened(grain_log(pairs))
     pair_sd = float(interval.se) * math.sqrt(len(pairs))
     verdict = interval_verdict(interval, plan.threshold_ratio, 1 - plan.alpha)
     explained: tuple[str, ...] = ()
     carried = carry_over(pairs, times)
-    few = verdict.outcome in _SIGN and not most_lie_beyond(_SIGN[verdict.outcome] * ratios, plan.threshold_ratio)
+    few = verdict.outcome in _SIGN and not (
+        is_no_chance(interval) and _is_borne_out(pairs, ratios, plan, _SIGN[verdict.outcome])
+    )
     if carried or few or verdict.outcome is Outcome.INCONCLUSIVE:
         cleared, explained = _explain(pairs, times, plan, carried)
         biased = None if carried else verdict.effect  # no interval is better than one that is known to be off
@@ -284,7 +278,7 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
         notes=(*explained, *_warnings(pairs, pair_sd / math.sqrt(2), plan)),
         least_speed_up=plan.least_speed_up,
     )
-    hindrance = _find_hindrance(pairs, plan, verdict.outcome)
+    hindrance = find_hindrance(pairs, verdict.outcome, plan.threshold_ratio, plan.interval_level)
     if hindrance is None and verdict.outcome is Outcome.INCONCLUSIVE:
         remedy = f"make {plan.looks[-1]} pairs, or let a run leave nothing behind: files, caches, heat, processes"
         too_noisy = _explain_noise(verdict, plan)
@@ -294,6 +288,23 @@ def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     reason, why, remedy = hindrance
     undecided = replace(verdict, outcome=Outcome.INCONCLUSIVE, false_alarm_ratio=None)
     return replace(undecided, reason=reason, explanation=why, to_resolve=remedy)
+
+
+def _is_borne_out(pairs: Sequence[Pair], ratios: Float64Array, plan: ExperimentPlan, sign: int) -> bool:
+    """Whether a change of this sign is in most pairs, and in the median step too or else beyond any doubt: a few steps
+    that take twenty times as long make a mean, and by chance a side."""
+    if not most_lie_beyond(sign * ratios, plan.threshold_ratio):
+        return False
+    if _is_in_medians(pairs, plan, sign):
+        return True
+    interval = paired_interval(sign * ratios, 1 - limits.RARE)
+    return len(pairs) >= limits.EXPLAINED_PAIRS and bool(interval.low > math.log1p(plan.threshold_ratio))
+
+
+def _is_in_medians(pairs: Sequence[Pair], plan: ExperimentPlan, sign: int) -> bool:
+    """Whether the median steps of runs change by more than the threshold in this direction."""
+    medians = np.diff(np.log([[run.median_s for run in pair] for pair in pairs]))[:, 0]
+    return bool(sign * medians.mean() > math.log1p(plan.threshold_ratio))
 
 
 _SIGN: Final = {Outcome.SLOWER: 1, Outcome.FASTER: -1}
@@ -307,8 +318,14 @@ def _explain(
     # Where the plain interval is out, its part of the error rate is free.
     plain = plan.plain_level(len(pairs))
     found = explanations(pairs, times, plain if carried else plan.interval_level - plain + 1, carried=bool(carried))
-    verdicts = [(interval_verdict(one, plan.threshold_ratio, 1 - plan.alpha), note) for one, note in found]
-    decided = [(verdict, note) for verdict, note in verdicts if verdict.outcome is not Outcome.INCONCLUSIVE]
+    off, level = grain_log(pairs), 1 - plan.alpha
+    verdicts = [(interval_verdict(one.widened(off), plan.threshold_ratio, level), note) for one, note in found]
+    decided = [
+        told
+        for told, (interval, _) in zip(verdicts, found, strict=True)
+        if told[0].outcome is Outcome.NO_DIFFERENCE
+        or (is_no_chance(interval) and _is_in_medians(pairs, plan, _SIGN.get(told[0].outcome, 0)))
+    ]
     if len({verdict.outcome for verdict, _ in decided}) == 1:
         return decided[0][0], (f"judged with what explains how runs differ taken out: {decided[0][1]}",)
     return verdicts[0][0] if carried and verdicts else None, tuple(
@@ -331,46 +348,6 @@ def _explain_noise(verdict: ChangeVerdict, plan: ExperimentPlan) -> Hindrance:
         why += f"; {plan.looks[-1]} pairs would decide nothing here"
         remedy += "; time more steps a run, or compare inside of one process: timesink.verify_change(old, new)"
     return Hindrance(Reason.TOO_NOISY, why, remedy)
-
-
-# The outcome that slowing one side alone cannot feign: the slowed side is the faster one all the same.
-_DESPITE = {Outcome.SLOWER: 0, Outcome.FASTER: 1}
-
-
-def _find_hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) -> Hindrance | None:
-    """What forbids a verdict whatever the interval says: unsteady runs, one-sided throttling, a shared GPU."""
-    sides = tuple(zip(*pairs, strict=True))
-    for side in () if _drift_alike(pairs, plan) else sides:
-        unsettled = sum(not run.settled for run in side)
-        of_side = f"of {len(side)} {side[0].side} runs"
-        if unsettled > limits.UNSTEADY_RUNS * len(side):
-            remedy = "time more steps per run, or find what keeps changing"
-            return Hindrance(Reason.NOT_STEADY, f"{unsettled} {of_side} never settle", remedy)
-        drifting = sum(abs(run.drift_ratio) > plan.threshold_ratio for run in side)
-        if drifting > limits.UNSTEADY_RUNS * len(side):
-            why = f"{drifting} {of_side} drift by more than {100 * plan.threshold_ratio:g} % while they run"
-            return Hindrance(Reason.DRIFT, why, "time more steps per run, or lock the clocks")
-    slowed = [[run for run in side if run.slowed_by] for side in sides]
-    one_sided = (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= limits.ONE_SIDED_RUNS
-    if one_sided and not (outcome in _DESPITE and slowed[_DESPITE[outcome]]):
-        hit = slowed[0] or slowed[1]
-        causes = ", ".join(sorted({cause for run in hit for cause in run.slowed_by}))
-        why = f"the GPU was slowed ({causes}) in {len(hit)} {hit[0].side} runs and in none of the other side"
-        return Hindrance(Reason.THROTTLED, why, "lower the power or heat, lock the clocks, or compare in cycles")
-    shared = [run for side in sides for run in side if run.foreign]
-    if shared:
-        why = f"another program was on the GPU before {len(shared)} runs: {shared[0].foreign[0]}"
-        remedy = "take the GPU for yourself, or select one with CUDA_VISIBLE_DEVICES"
-        return Hindrance(Reason.FOREIGN_PROCESS, why, remedy)
-    return None
-
-
-def _drift_alike(pairs: Sequence[Pair], plan: ExperimentPlan) -> bool:
-    """Whether runs that do not settle change by as much on both sides: their ratio is then the same all along."""
-    unsettled = [sum(not run.settled for run in side) for side in zip(*pairs, strict=True)]
-    drifts = paired_interval([after.drift_ratio - before.drift_ratio for before, after in pairs], plan.interval_level)
-    alike = max(-drifts.low, drifts.high) < plan.threshold_ratio
-    return bool(alike) and min(unsettled) >= limits.UNSTEADY_RUNS * max(unsettled)
 
 
 def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from timesink.model.arrays import Float64Array
+from timesink.records import replace
 from timesink.verify import limits
 from timesink.verify.outcomes import RunRow
 from timesink.verify.runs import SIDES, pair_order
@@ -23,12 +24,16 @@ Pairs = Sequence[tuple[RunRow, RunRow]]
 
 
 class Explained(NamedTuple):
-    """The log ratio after / before with one reason taken out, its standard error with `df`, and what a report says."""
+    """The log ratio after / before with one reason taken out, its standard error with `df`, and what a report says.
+
+    `robust` is the same ratio by a fit that a few runs far off do not move: rare slow steps feign swings.
+    """
 
     effect: float
     error: float
     df: int
     note: str
+    robust: float
 
 
 def explanations(
@@ -45,7 +50,12 @@ def explanations(
     reasons = (_of_order,) if carried else (_of_order, _of_recorded, _of_modes, _of_slow_steps)
     found = [one for reason in reasons if (one := reason(pairs, np.log(times)))]
     each = 1 - (1 - level) / max(len(found), 1)
-    return [(t_interval(one.effect, one.error, one.df, each), one.note) for one in found]
+    return [(_reaching(t_interval(one.effect, one.error, one.df, each), one.robust), one.note) for one in found]
+
+
+def _reaching(interval: LogInterval, value: float) -> LogInterval:
+    """The interval, stretched to hold this value too."""
+    return replace(interval, low=np.minimum(interval.low, value), high=np.maximum(interval.high, value))
 
 
 def _of_order(pairs: Pairs, logs: Float64Array) -> Explained | None:
@@ -61,17 +71,19 @@ def _of_order(pairs: Pairs, logs: Float64Array) -> Explained | None:
     amplitudes = np.linalg.solve(free.transpose(0, 2, 1) @ free, free.transpose(0, 2, 1) @ rest[:, None])
     left = ((rest[:, None] - free @ amplitudes) ** 2).sum((1, 2))
     best = int(np.argmin(left))
-    effects, errors, df = _least_squares(np.column_stack([fixed, waves[best]]), values, lost=1)  # the period is fitted
+    design = np.column_stack([fixed, waves[best]])
+    effects, errors, df = _least_squares(design, values, lost=1)  # the period is fitted
     period, swing, seen = 1 / _FREQUENCIES[best], math.hypot(*effects[-2:]), []
     if swing > 4 * max(errors[-2:]):
         seen.append(f"runs swing by ±{100 * swing:.2g} % in {period:.1f} runs")
     else:
-        effects, errors, df = _least_squares(fixed, values)
+        design = fixed
+        effects, errors, df = _least_squares(design, values)
     if abs(effects[1]) > 4 * errors[1]:
         seen.append(f"a run after the changed build is {_percent(effects[1])}")
     if abs(effects[2]) > 4 * errors[2]:
         seen.append(f"the second run of a pair is {_percent(effects[2])}")
-    return Explained(effects[0], errors[0], df, ", ".join(seen)) if seen else None
+    return Explained(effects[0], errors[0], df, ", ".join(seen), _least_sum(design, values)) if seen else None
 
 
 def carry_over(pairs: Pairs, times: Float64Array) -> str:
@@ -123,6 +135,17 @@ def _least_squares(design: Float64Array, values: Float64Array, lost: int = 0) ->
     return np.asarray(effects, np.float64), np.asarray(errors, np.float64), df
 
 
+def _least_sum(design: Float64Array, values: Float64Array) -> float:
+    """The first coefficient of the fit with the least sum of absolute residuals, by reweighting."""
+    weights = np.ones(len(values))
+    for _ in range(_ROUNDS):
+        effects, _, _, _ = np.linalg.lstsq(design * weights[:, None], values * weights)
+        weights = np.maximum(np.abs(values - design @ effects), _NEAR) ** -0.5
+    return float(effects[0])
+
+
+_ROUNDS, _NEAR = 40, 1e-5  # the fit has settled; a residual below which runs are alike
+
 _RECORDED: Final[dict[str, Callable[[RunRow], float | None]]] = {
     "SM clock": lambda run: run.sm_mhz,
     "temperature": lambda run: run.celsius,
@@ -144,9 +167,11 @@ def _of_recorded(pairs: Pairs, logs: Float64Array) -> Explained | None:
     if not names:
         return None
     ratios = logs[:, 1] - logs[:, 0]
-    effects, errors, df = _least_squares(np.column_stack([np.ones(len(pairs)), *differences]), ratios)
+    design = np.column_stack([np.ones(len(pairs)), *differences])
+    effects, errors, df = _least_squares(design, ratios)
     seen = [name for name, effect, error in zip(names, effects[1:], errors[1:], strict=True) if abs(effect) > 4 * error]
-    return Explained(effects[0], errors[0], df, f"at equal {' and '.join(seen)}") if seen else None
+    note = f"at equal {' and '.join(seen)}"
+    return Explained(effects[0], errors[0], df, note, _least_sum(design, ratios)) if seen else None
 
 
 def _of_modes(pairs: Pairs, logs: Float64Array) -> Explained | None:
@@ -168,7 +193,9 @@ def _of_modes(pairs: Pairs, logs: Float64Array) -> Explained | None:
     shifts = [float(other.mean() - one.mean()) for one, other in zip(*modes, strict=True)]
     shift, error = np.average(shifts, weights=weights), sd / math.sqrt(sum(weights))
     much = f"{len(high_a)} and {len(high_b)} of {len(pairs)} runs of the sides are {_percent(float(np.mean(gaps)))}"
-    return Explained(float(shift), error, df, f"processes take two modes: {much}; compared within a mode")
+    note = f"processes take two modes: {much}; compared within a mode"
+    typical = [float(np.median(other) - np.median(one)) for one, other in zip(*modes, strict=True)]
+    return Explained(float(shift), error, df, note, float(np.average(typical, weights=weights)))
 
 
 def _two_modes(values: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -191,4 +218,5 @@ def _of_slow_steps(pairs: Pairs, logs: Float64Array) -> Explained | None:
     share = paired_interval(excess[:, 1] - excess[:, 0], 0.95)
     before, after, apart = (100 * math.expm1(log) for log in (*excess.mean(0), max(-share.low, share.high)))
     note = f"the median step; slow steps add {before:.2g} % before and {after:.2g} % after, alike within ±{apart:.2g} %"
-    return Explained(float(typical.mean()), float(typical.std(ddof=1)) / math.sqrt(len(pairs)), len(pairs) - 1, note)
+    error = float(typical.std(ddof=1)) / math.sqrt(len(pairs))
+    return Explained(float(typical.mean()), error, len(pairs) - 1, note, float(np.median(typical)))

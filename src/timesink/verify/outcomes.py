@@ -45,6 +45,7 @@ class Reason(StrEnum):
     UNSTABLE_HISTORY = "unstable history"
     NOT_MEASURED = "not measured"
     BAD_VALUES = "bad values"
+    CLOCK = "clock"
     MISSING_BASELINE = "missing baseline"
     CORRUPT_BASELINE = "corrupt baseline"
     OTHER_ENVIRONMENT = "other environment"
@@ -175,7 +176,9 @@ class RunRow(Record):
     """One run as a report lists it, in the order in which runs were made. Times are seconds; None was not seen.
 
     `mark` is what ended its steps where they were found and not handed over, or "whole" where the run itself was timed.
-    `probe_s` is what a fixed computation on the host took around the run.
+    `probe_s` is what a fixed computation on the host took around the run. All its steps took `steps_s`, says whoever
+    timed them (the program itself where `told`, in units of `grain_s`); seen from outside it lasted `outside_s`.
+    `slope_ratio` is what the trend of its steps makes of a whole run.
     """
 
     number: int
@@ -194,6 +197,11 @@ class RunRow(Record):
     probe_s: float | None = None
     slowed_by: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    slope_ratio: float | None = None
+    steps_s: float | None = None
+    outside_s: float | None = None
+    grain_s: float = 0.0
+    told: bool = False
 
 
 class Contribution(Record):

@@ -29,6 +29,7 @@ from timesink.untrusted.plain_json import parsed
 from timesink.verify import LONGEST_RUN_S, limits
 from timesink.verify.environment import Command, Finished, probe_host, run
 from timesink.verify.gpu_watch import GpuWatch
+from timesink.verify.hindrances import grain_of, told_in
 from timesink.verify.outcomes import RunRow
 from timesink.verify.statistics import steady_part
 
@@ -76,7 +77,8 @@ class Launcher(Record):
         finally:
             finished.close()
         state = as_plain(self.watch.state(finished.started_s, finished.ended_s, foreign))
-        return replace(row, probe_s=probed_s, **{name: state[name] for name in state if name != "samples"})
+        row = replace(row, outside_s=finished.seconds, probe_s=probed_s)
+        return replace(row, **{name: state[name] for name in state if name != "samples"})
 
 
 _PERCENTILE = 95
@@ -97,6 +99,10 @@ def summarise(times: RunSteps, side: str, number: int) -> RunRow:
         drift_ratio=steady.drift_ratio,
         mark=times.mark,
         receipt=times.receipt,
+        slope_ratio=steady.slope_ratio,
+        steps_s=times.length_s or sum(times.seconds),
+        grain_s=grain_of(times.seconds, times.told_in_s or 0.0) if times.told_in_s is not None else 0.0,
+        told=times.told_in_s is not None,
     )
 
 
@@ -108,12 +114,15 @@ class RunSteps(Record):
     """One run's step times in seconds, in order, and its last receipt where it gave one.
 
     `mark` is what ended a step where that was found and not handed over: optimizer, profiler, forward, loader. `WHOLE`:
-    the only time is that of the whole run.
+    the only time is that of the whole run. `told_in_s` is the unit of the last digit where the program told its times;
+    None where they were taken by a clock of ours. `length_s`: what they add up to on the rank that took longest.
     """
 
     seconds: tuple[float, ...]
     receipt: str | None = None
     mark: str = ""
+    told_in_s: float | None = None
+    length_s: float | None = None
 
 
 class StepsSeen:
@@ -148,8 +157,10 @@ def read_handed_over(folder: Path) -> RunSteps | None:
     if not ranks:
         return None
     receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
-    seconds = slowest([[line.get("seconds") for line in rank] for rank in ranks])
-    return RunSteps(seconds, receipts[-1] if receipts else None)
+    told = [[line.get("seconds") for line in rank] for rank in ranks]
+    seconds, length_s = slowest(told), max(sum(slowest([rank])) for rank in told)
+    unit_s = told_in([value for rank in told for value in rank], 1.0)
+    return RunSteps(seconds, receipts[-1] if receipts else None, told_in_s=unit_s, length_s=length_s)
 
 
 def slowest(ranks: Sequence[Sequence[object]]) -> tuple[float, ...]:
@@ -179,8 +190,8 @@ class FoundSteps(Record):
         printed = last_receipt(self.receipt, output_of(finished)) if self.receipt else None
         if handed is not None:
             timed = found is not None and found.mark == "explicit" and len(found.seconds) == len(handed.seconds)
-            seconds = found.seconds if found is not None and timed else handed.seconds
-            return RunSteps(seconds, handed.receipt or printed)
+            steps = found if found is not None and timed else handed
+            return replace(steps, receipt=handed.receipt or printed, mark="")
         if found is None:
             raise UsageError(
                 "no step was seen in the program (no optimizer, no torch.profiler, no call of a module without "
@@ -203,7 +214,8 @@ class FoundSteps(Record):
             times_ms = facts["steps_ms"]
             if _MARKS.index(facts["mark"]) == best and len(times_ms) > len(ranks.get(facts["rank"], ())):
                 ranks[facts["rank"]] = times_ms
-        return RunSteps(tuple(ms / 1e3 for ms in slowest(list(ranks.values()))), mark=_MARKS[best])
+        seconds = tuple(ms / 1e3 for ms in slowest(list(ranks.values())))
+        return RunSteps(seconds, mark=_MARKS[best], length_s=max(map(sum, ranks.values())) / 1e3)
 
 
 _MARKS = [mark.name.lower() for mark in StepMark]
@@ -246,7 +258,7 @@ class OutputPattern(StepsSeen, Record):
             what = f"the step pattern {self.expression.pattern!r} matches nothing in the program's output"
             raise ToolFailed(what, remedy="run the program once and try the pattern on one line of it")
         seconds = tuple(_seconds(value, index) * _SECONDS[unit] for index, value in enumerate(found))
-        return RunSteps(seconds, last_receipt(self.receipt, text))
+        return RunSteps(seconds, last_receipt(self.receipt, text), told_in_s=told_in(found, _SECONDS[unit]))
 
 
 class JsonFile(StepsSeen, Record):
@@ -276,7 +288,7 @@ class JsonFile(StepsSeen, Record):
         scale = next((size for name, size in _SECONDS.items() if self.key.endswith(f"_{name}")), 1.0)
         receipt = content.get(self.receipt_key) if isinstance(content, dict) else None
         seconds = tuple(_seconds(value, index) * scale for index, value in enumerate(values))
-        return RunSteps(seconds, None if receipt is None else str(receipt))
+        return RunSteps(seconds, None if receipt is None else str(receipt), told_in_s=told_in(values, scale))
 
 
 StepSource = StepsFile | FoundSteps | WholeRuns | OutputPattern | JsonFile

@@ -7,15 +7,17 @@ slow drift cancels. Source: Kalibera and Jones, Rigorous benchmarking in reasona
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import optimize, stats
 
 from timesink.model.arrays import Float64Array, Int64Array
-from timesink.records import Record
-from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, SIGN_P, STEADY_CUT
+from timesink.records import Record, replace
+from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, QUIET, SIGN_P, STEADY_CUT
 from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
 from timesink.verify.power import seen_ratio
 
@@ -26,13 +28,15 @@ class Steady(Record, eq=False):
     """The steady part of one run: `kept` step times, and how many steps were `dropped` before them as warm-up.
 
     `settled` is False where the series never becomes steady. `drift_ratio` is the relative change over the kept part
-    along its Theil-Sen line, 0 where the trend test sees none.
+    along its Theil-Sen line, 0 where the trend test sees none; `slope_ratio` what that line gives over a whole
+    run, seen or not.
     """
 
     kept: Float64Array
     dropped: int
     settled: bool
     drift_ratio: float
+    slope_ratio: float
 
 
 def steady_part(series: npt.ArrayLike) -> Steady:
@@ -41,10 +45,10 @@ def steady_part(series: npt.ArrayLike) -> Steady:
     count = len(values)
     if count < MSER_MIN_STEPS:
         cut = int(np.ceil(count * FIXED_DROP)) if count > 1 else 0
-        return Steady(values[cut:], cut, True, trend(values[cut:]))
+        return Steady(values[cut:], cut, True, *_drift(values, cut))
     cut = int(mser_cut(values))
     settled = cut < int(count // _BATCH * STEADY_CUT) * _BATCH
-    return Steady(values[cut:], cut, settled, trend(values[cut:]))
+    return Steady(values[cut:], cut, settled, *_drift(values, cut))
 
 
 def mser_cut(series: npt.ArrayLike) -> Int64Array:
@@ -70,19 +74,32 @@ def mser_cut(series: npt.ArrayLike) -> Int64Array:
     return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT) + 1], axis=-1) * _BATCH, dtype=np.int64)
 
 
+def _drift(values: Float64Array, cut: int) -> tuple[float, float]:
+    """What its trend changes a run from `cut` on, 0 where none is seen, and what its slope makes of all of it."""
+    change, is_seen = _slope(values[cut:])
+    return change if is_seen else 0.0, change * len(values) / max(len(values) - cut, 1)
+
+
 def trend(values: Float64Array) -> float:
-    """Relative change along the Theil-Sen line of the batch means where a Mann-Kendall test sees a trend; else 0.
+    """Relative change along the Theil-Sen line of the batch means where a Mann-Kendall test sees a trend; else 0."""
+    change, is_seen = _slope(values)
+    return change if is_seen else 0.0
+
+
+def _slope(values: Float64Array) -> tuple[float, bool]:
+    """Relative change along the Theil-Sen line of the batch means, and whether a Mann-Kendall test sees a trend.
 
     Sources: Mann (1945) and Kendall (1975) for the test; Theil (1950) and Sen (1968) for the slope.
     """
     count = len(values) // _BATCH
     if count < 4:
-        return 0.0
+        return 0.0, False
     means = values[: count * _BATCH].reshape(count, _BATCH).mean(-1)
-    if np.ptp(means) == 0 or stats.kendalltau(np.arange(count), means).pvalue >= DRIFT_P:
-        return 0.0
+    if np.ptp(means) == 0:
+        return 0.0, False
+    is_seen = bool(stats.kendalltau(np.arange(count), means).pvalue < DRIFT_P)
     slope, level, _, _ = stats.theilslopes(means, np.arange(count))
-    return float(slope * (count - 1) / level) if level > 0 else 0.0
+    return float(slope * (count - 1) / level) if level > 0 else 0.0, is_seen
 
 
 class LogInterval(Record, eq=False):
@@ -98,6 +115,10 @@ class LogInterval(Record, eq=False):
     se: Float64Array
     df: float
     level: float
+
+    def widened(self, by: float) -> "LogInterval":
+        """The interval where values may be off by so much in all pairs alike, as a coarse clock makes them."""
+        return replace(self, low=self.low - by, high=self.high + by)
 
     def effect(self, level: float) -> Effect:
         """The interval as ratios. `level` is what it covers once all looks at the data are counted."""
@@ -118,6 +139,37 @@ def t_interval(mean: npt.ArrayLike, se: npt.ArrayLike, df: float, level: float) 
     centre, error = np.asarray(mean, np.float64), np.asarray(se, np.float64)
     half = _critical_t(df, level) * error
     return LogInterval(centre, centre - half, centre + half, error, df, level)
+
+
+@lru_cache(maxsize=64)
+def look_level(looks: tuple[int, ...], alpha: float) -> float:
+    """The level of the interval at each look so that all of them together leave the truth out with chance `alpha`.
+
+    Looks see the same pairs again, so they err together: four cost less than four times one. The chance that a random
+    walk stays within c standard errors at each look is integrated step by step, and c solved for. Source: Armitage,
+    McPherson and Rowe, Repeated significance tests on accumulating data (JRSS A 1969); Pocock (Biometrika 1977).
+    """
+
+    def erring(bound: float) -> float:
+        points = np.linspace(-bound, bound, _WALK)
+        weights = np.full(_WALK, points[1] - points[0])
+        weights[[0, -1]] /= 2
+        density = _bell(points * math.sqrt(looks[0]), looks[0])
+        for before, now in pairwise(looks):
+            apart = points[:, None] * math.sqrt(now) - points * math.sqrt(before)
+            density = _bell(apart, now - before) @ (density * weights * math.sqrt(before))
+        return 1 - float(density @ weights) * math.sqrt(looks[-1]) - alpha
+
+    bound = float(optimize.brentq(erring, float(stats.norm.isf(alpha / 2)) - 0.01, 9.0))
+    return 1 - 2 * float(stats.norm.sf(bound))
+
+
+def _bell(values: Float64Array, variance: float) -> Float64Array:
+    """The density of a normal distribution around 0."""
+    return np.asarray(np.exp(values**2 / (-2 * variance)) / math.sqrt(2 * math.pi * variance))
+
+
+_WALK: Final = 201  # points of the integral; twice as many change a level by 1e-6
 
 
 UNDECIDED: Final = 2
@@ -174,6 +226,14 @@ def false_alarm(se: float, df: float, level: float, threshold_ratio: float) -> f
     if se == 0:
         return 0.0
     return float(stats.t.sf(_critical_t(df, level) + np.log1p(threshold_ratio) / se, df))
+
+
+def is_no_chance(interval: LogInterval) -> bool:
+    """Whether an unchanged program would show such a mean at most once in a thousand times, however loud it is: the
+    threshold bars chance only where noise is small beside it. Two or three pairs cannot tell."""
+    if interval.df < 3 or not interval.se > 0:
+        return True
+    return bool(2 * stats.t.sf(abs(float(interval.mean / interval.se)), interval.df) <= QUIET)
 
 
 def detectable(sd: float, pairs: int, level: float, threshold_ratio: float) -> float:

@@ -24,6 +24,12 @@ def lines_page(trace: Trace, top: int, folder: Path) -> Page:
     )
 
 
+def folder_of(capture: Path) -> Path:
+    """Where a capture lies: of the files that it names, those below are read and no others, unless a person says where
+    the program is."""
+    return capture if capture.is_dir() else capture.parent
+
+
 def _lines(trace: Trace, folder: Path) -> Sheet:
     times = line_times(trace)
     total_ns, several = max(sum(time.gpu_ns for time in times), 1), len({time.rank for time in times}) > 1

@@ -12,13 +12,13 @@ import gzip
 import json
 import shutil
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
 from typing import Any
 
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
@@ -48,7 +48,7 @@ class Stopwatch:
         """A step ends here."""
         torch = _cuda()
         if torch is None:
-            self._marks.append(time.perf_counter())
+            self._marks.append(perf_counter())
         else:
             event = torch.cuda.Event(enable_timing=True)
             event.record()

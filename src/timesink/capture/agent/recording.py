@@ -15,11 +15,11 @@ import atexit
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
+from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
 from typing import Any, NoReturn
 
 from timesink.capture.agent.marks import Sightings, StepMark
@@ -344,10 +344,10 @@ class StepTimer(Agent):
             atexit.register(self.write)
         if self.source is None or source > self.source:
             self.source, self._watch = source, Stopwatch()
-            self._host_s = [time.perf_counter()]
+            self._host_s = [perf_counter()]
         elif source is self.source and self._watch is not None:
             self._watch.lap()
-            self._host_s.append(time.perf_counter())
+            self._host_s.append(perf_counter())
             if len(self._host_s) - 1 == self._most and not self._may_be_before_the_training:
                 self.write()
                 end_program()

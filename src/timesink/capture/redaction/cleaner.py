@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from timesink.knowledge import kept_texts
 from timesink.knowledge import private_texts as texts
+from timesink.untrusted.masking import is_secret_key
 
 _SAID: Final = {"name": "names and words that no software is known to write", "folder": "folders"}
 _KEPT_ANSWERS = 100_000
@@ -84,7 +85,7 @@ class Cleaner:
         if self.has_known_numbers or not key:
             return True
         is_short = sum(map(str.isdecimal, digits)) <= _DIGITS_OF_A_WORD
-        return not texts.PRIVATE_KEY.search(key) and (is_short or texts.QUANTITY_KEY.search(key) is not None)
+        return not is_personal(key) and (is_short or texts.QUANTITY_KEY.search(key) is not None)
 
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
@@ -214,9 +215,15 @@ def _stays(key: str) -> bool:
 @lru_cache(maxsize=_KEPT_ANSWERS)
 def is_private(key: str, text: str = "x") -> bool:
     """Whether a text that stands at this key goes whole."""
-    if texts.PRIVATE_KEY.search(key):
+    if is_personal(key):
         return True
     return texts.OWNERS_KEY.search(key) is not None and not texts.SHORT_NUMBER.match(text)
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def is_personal(key: str) -> bool:
+    """Whether a key is that of a secret, or of what names a person, a machine or a command."""
+    return is_secret_key(key) or texts.PRIVATE_KEY.search(key) is not None
 
 
 @cache

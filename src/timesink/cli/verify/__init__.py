@@ -170,7 +170,9 @@ class Looks(Record, kw_only=True):
             "Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
         ),
     ] = None
-    pairs: Annotated[str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look.", rare=True)] = "6,12,18"
+    pairs: Annotated[str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look.", rare=True)] = (
+        "6,12,18,30"
+    )
     receipt_tolerance: Annotated[
         str, Option("--receipt-tolerance", "SHARE", "Receipts that are numbers may differ by this.", rare=True)
     ] = "0"
@@ -182,7 +184,7 @@ class Looks(Record, kw_only=True):
         try:
             pairs = tuple(int(part) for part in self.pairs.split(","))
         except ValueError:
-            raise UsageError(f"{self.pairs!r} are not numbers of pairs", remedy="write them as 6,12,18") from None
+            raise UsageError(f"{self.pairs!r} are not numbers of pairs", remedy="write them as 6,12,18,30") from None
         return ExperimentPlan(
             threshold_ratio=share(self.threshold),
             looks=pairs,

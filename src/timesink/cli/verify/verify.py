@@ -64,10 +64,10 @@ def verify(
 ) -> int:
     """Tell whether a change made the steps faster or slower.
 
-    Runs both sides in fresh processes, taking turns, and looks after 6, 12 and 18 pairs. The programs need no edits:
-    steps are found as `timesink capture` finds them and timed without a profiler; --whole compares programs without
-    steps. Exits with 1 where the change is slower, or the speed-up of --at-least not proven; 4 where the two sides do
-    different work; 3 (with --strict) if inconclusive; else 0.
+    Runs both sides in fresh processes, taking turns, and looks after 6, 12, 18 and 30 pairs. The programs need no
+    edits: steps are found as `timesink capture` finds them and timed without a profiler; --whole compares programs
+    without steps. Exits with 1 where the change is slower, or the speed-up of --at-least not proven; 4 where the two
+    sides do different work; 3 (with --strict) if inconclusive; else 0.
     """
     target = writing.sink()
     plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)

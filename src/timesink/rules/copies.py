@@ -2,7 +2,7 @@
 
 `pageable-copies` speaks for copies between host and device through pageable memory, `copies-exposed` for all others
 and for copies from the device into pageable memory too: what both claim is counted once
-(`diagnosis.pricing.share_claims`).
+(`diagnosis.sharing.share_claims`).
 """
 
 from collections.abc import Sequence

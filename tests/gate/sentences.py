@@ -176,9 +176,9 @@ def _without_steps(diagnosis: Diagnosis) -> Iterator[str]:
 def _prices(diagnosis: Diagnosis) -> Iterator[str]:
     """low <= value <= high <= step, and no more than the step together on each rank; steps that stand apart from the
     usual ones are priced of the mean of all, a whole of its own."""
-    total_ms = Counter[tuple[int, float]]()
+    total_ms, step_of = Counter[tuple[int, str]](), dict[tuple[int, str], float]()
     for card, finding in diagnosis.findings:
-        gain, step_ms = finding.recoverable, finding.of_ms
+        gain, step_ms, whole = finding.recoverable, finding.of_ms, (finding.where.rank or 0, finding.which)
         if gain is None:
             continue
         low, high = gain.low or 0.0, gain.value if gain.high is None else gain.high
@@ -186,12 +186,13 @@ def _prices(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"{card.code}: not {low} <= {gain.value} <= {high}"
         if step_ms is None:
             continue
-        total_ms[finding.where.rank or 0, step_ms] += gain.value  # type: ignore[assignment]
+        total_ms[whole] += gain.value  # type: ignore[assignment]
+        step_of[whole] = max(step_of.get(whole, 0.0), step_ms)
         if high > step_ms * (1 + 1e-9):
             yield f"{card.code}: {high} ms of a step of {step_ms} ms"
-    for (_, step_ms), together_ms in total_ms.items():
-        if together_ms > step_ms * (1 + 1e-9):
-            yield f"together {together_ms} ms of a step of {step_ms} ms"
+    for whole, step_ms in step_of.items():
+        if total_ms[whole] > step_ms * (1 + 1e-9):
+            yield f"together {total_ms[whole]} ms of a step of {step_ms} ms"
 
 
 def _devices(diagnosis: Diagnosis) -> Iterator[str]:

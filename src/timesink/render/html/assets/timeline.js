@@ -8,7 +8,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, PAPER = 760, MINI = 36, PIN = 40, SOLID = 1.5, FAINT = 0.3, SHORTEST = 20;
   const WORDS = {
-    product: "matrix products, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
+    product: "matmuls, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
     communication: "communication", copy: "copies",
   };
   const { timeText, made, sized } = Capture;

@@ -75,7 +75,7 @@ def test_what_any_launch_leaves_empty_is_no_word_on_its_blocks(path: str, functi
         (17.8, 132, 1.0, 0.18, "begins and ends"),
         (13.2, 8192, 3.88, 0.20, "begins and ends"),
         (20.3, 16, 0.06, 0.89, "enough blocks"),
-        (40.0, 1, 0.0, 0.99, "enough blocks"),  # a wave is printed with two digits
+        (40.0, 1, 0.0, 0.99, "many blocks"),  # a wave is printed with two digits
         (24.4, 108, 0.20, 0.42, "enough blocks"),  # few warps on most SMs
         (15.0, 256, 0.22, 0.30, "enough blocks"),  # few warps on all
         (200.0, 2048, 0.97, 0.30, "unequal"),

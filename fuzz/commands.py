@@ -123,6 +123,7 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("query FILE steps -f json", TRACES),
         ("query FILE top-kernels -f csv -o OUT.csv", TRACES),
         ("query FILE idle-by-cause -f json", TRACES),
+        ("query @graphs steps --capture FILE -f json", "eager"),
     ),
     "report --open": (
         ("report --open FILE --no-browser --timeout 1", TRACES),

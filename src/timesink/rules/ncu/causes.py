@@ -147,7 +147,7 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     total = time_text(group.total_ns) if group.total_ns else "length not recorded"
     times = f"{count} launches, {total}" if count > 1 else total
     beside = next_cause(limits) if cause is limits.limiter else None
-    then = "" if beside is None else f" (next {beside[0]}, {share_text(beside[1])})"
+    then = "" if beside is None else f", next {beside[0]} at {share_text(beside[1])}"
     doubt = f"; {limits.doubt}" if limits.others and cause is limits.limiter else ""
     return Row(
         (limits.kernel.rank, 0),

@@ -39,7 +39,7 @@ def test_what_needs_another_kind_of_capture_is_not_applicable(answers: Answers) 
 
 @pytest.mark.parametrize("answers", ["um_faults.sqlite.xz"], indirect=True)
 def test_kernels_that_wait_for_pages_are_told_to_prefetch(answers: Answers) -> None:
-    """Migrations run in 2.64 of each kernel's 3.00 ms, 2.87 from the first of them to the last, and it waits for the first."""
+    """Migrations run in 2.64 of each kernel's 3.00 ms, 2.87 from first to last, and it waits for the first."""
     assert "run for 88.0 % of kernel time: kernels wait for the pages" in answers.verdict
     assert "a fix saves at most 2.89 ms" in answers.verdict
     assert "prefetch_pages" in answers.plan

@@ -186,7 +186,9 @@ def test_only_waits_behind_a_copy_back_read_values(
     program.wait()
     waits = of_rule(diagnose(recorded(program, profiler, tmp_path)), "IDL102")
     assert waits is not None
-    assert waits.advice.startswith("Read values" if is_read else "Remove the synchronization where nothing reads its result")
+    assert waits.advice.startswith(
+        "Read values" if is_read else "Remove the synchronization where nothing reads its result"
+    )
 
 
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])

@@ -42,7 +42,7 @@ def test_a_slow_loader_is_found_and_what_does_not_apply_says_why(tmp_path: Path)
     by_name = {one["name"]: one for one in found["tried"] if not one["beside"]}
     assert by_name["loader_workers"]["ratio"] < 0.5
     assert "loader_workers" in found["kept"] and found["phase"] == "done"
-    assert by_name["set_to_none"]["pairs"] >= 3
+    assert by_name["set_to_none"]["pairs"] >= 2  # enough where neither is worth it
     for name, why in (
         ("tf32", "not on a GPU"),
         ("channels_last", "no convolution"),
@@ -133,10 +133,10 @@ model = torch""",
 
 
 def test_a_change_that_breaks_the_model_ends_the_change_and_not_the_program(tmp_path: Path) -> None:
-    found, _ = run(BREAKS, tmp_path, {"names": ("bf16", "foreach"), "budget_s": 40.0, "block_s": 0.05})
+    found, _ = run(BREAKS, tmp_path, {"names": ("bf16", "foreach"), "budget_s": 15.0, "block_s": 0.05})
     by_name = {one["name"]: one for one in found["tried"]}
     assert "this model wants float32" in by_name["bf16"]["failed"]
-    assert by_name["foreach"]["pairs"] >= 3
+    assert by_name["foreach"]["pairs"] >= 2  # enough where neither is worth it
     assert "bf16" not in found["kept"]
 
 

@@ -229,9 +229,7 @@ def _cover(folder: str, points: list[str], layers: dict[str, int], spec: dict[st
     _prepare(folder, layer, spec)
     for root, _, files in os.walk(layer):  # said before the program can write: afterwards nobody knows whose they are
         for inner in (os.path.join(root, file) for file in files):
-            there = os.lstat(inner)
-            state = [there.st_size, there.st_mtime_ns, there.st_ino, there.st_mode]
-            notes["before"][name + inner[len(layer) :]] = state
+            notes["before"][name + inner[len(layer) :]] = state_of(inner)
     os.mkdir(name, dir_fd=layers["work"])
     lower = os.open(folder, os.O_PATH)
     upper, work = (os.open(name, os.O_PATH, dir_fd=layers[what]) for what in ("upper", "work"))
@@ -244,6 +242,12 @@ def _cover(folder: str, points: list[str], layers: dict[str, int], spec: dict[st
         shutil.rmtree(layer)
     for descriptor in (lower, upper, work):
         os.close(descriptor)
+
+
+def state_of(path: str | Path) -> tuple[int, ...]:
+    """What of a file changes where it is written or replaced."""
+    there = os.lstat(path)
+    return there.st_size, there.st_mtime_ns, there.st_ino, there.st_mode
 
 
 def _prepare(folder: str, layer: str, spec: dict[str, Any]) -> None:

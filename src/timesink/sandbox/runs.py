@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from timesink.sandbox.copies import TooLarge, copy_apart
+from timesink.sandbox.launcher import state_of
 
 WAYS: Final = ("overlay", "read-only", "landlock")
 SEALED: Final = "sealed"
@@ -120,7 +121,7 @@ class BoxedRun:
         """All that it wrote or deleted, by path; what we showed it and it left alone is not among it."""
         found = list(_in_layers(self.layers, self.before))
         if self.way != "overlay":
-            now = {path: _state(path) for path in _files(self.scratch / "copy")}
+            now = {path: state_of(path) for path in _files(self.scratch / "copy")}
             for path in now.keys() | self.before.keys():
                 if now.get(path) != self.before.get(path):
                     there = self.here / path.relative_to(self.scratch / "copy")
@@ -253,7 +254,7 @@ class Sandbox:
             given |= {"TMPDIR": str(scratch / "tmp"), **{name: self._stored(name) for name in _CACHES}}
             if asked.copies:
                 _copy(self.here, scratch / "copy", asked.shown)
-            run.before = {path: _state(path) for path in _files(scratch / "copy")}
+            run.before = {path: state_of(path) for path in _files(scratch / "copy")}
         if self.way == "landlock":
             place = scratch / "copy"
             writable += [str(scratch / "copy"), str(scratch / "tmp"), *map(self._stored, _CACHES)]
@@ -375,16 +376,10 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in (*names, *(f for f in folders if Path(root, f).is_symlink())))
 
 
-def _state(path: Path) -> tuple[int, ...]:
-    """Of a file, as the launcher tells it of those that it laid into a layer."""
-    there = path.lstat()
-    return there.st_size, there.st_mtime_ns, there.st_ino, there.st_mode
-
-
 def _in_layers(layers: Mapping[Path, Path], before: Mapping[Path, tuple[int, ...]]) -> Iterator[Written]:
     for layer, folder in layers.items():
         for path in _files(layer):
             there = path.lstat()
-            if before.get(path) != _state(path):
+            if before.get(path) != state_of(path):
                 is_deleted = stat.S_ISCHR(there.st_mode) and not there.st_rdev
                 yield Written(folder / path.relative_to(layer), is_deleted, there.st_size, path)

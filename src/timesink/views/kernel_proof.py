@@ -10,12 +10,11 @@ from timesink.measures.counters.causes import limiter_name, limiter_words, most_
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.stalls import Stalls
 from timesink.measures.counters.waste import Access, Cause
-from timesink.rules.ncu.causes import said_of
-from timesink.units import share_range_text, share_text, time_text, times_text
+from timesink.rules.ncu.causes import said_of, spent_text
+from timesink.units import share_text, time_text, times_text
 from timesink.views import Sheet, sheet_of
 
 _SHOWN: Final = 3  # counters: what limits it, what else was busy, what warps waited for
-_SURELY: Final = 0.01  # of the time: less is nothing that surely is the cause's
 _LACKING: Final = "SourceCounters", "WarpStateStats", "MemoryWorkloadAnalysis_Tables"
 _OF_LINES: Final = frozenset(Cause) - {Cause.MEMORY, Cause.COMPUTE, Cause.OCCUPANCY}
 
@@ -31,11 +30,9 @@ def _answers(kernel: KernelCounters, limits: KernelLimits | None, action: str) -
         yield "what limits it", f"undecided: {why_unexplained(kernel)}"
         yield "to be surer", _to_collect(limits)
         return
-    least, most = limits.least_share(limits.limiter), limits.most_share(limits.limiter)
-    share = share_range_text(least, most) if least >= _SURELY else f"at most {share_text(most)}"
     doubt = f"; {limits.doubt}" if limits.others else ""
     yield "what limits it", f"{limiter_words(limiter_name(limits))}: {said_of(limits)[0].strip()}{doubt}"
-    yield "by how much", f"{share} of its time"
+    yield "by how much", f"{spent_text(limits, limits.limiter)} of its time"
     for label, value, counter in islice(_proofs(limits), _SHOWN):
         yield "what shows it", f"{label}: {value} ({counter})"
     yield "what to change", action

@@ -137,12 +137,16 @@ def _figures(cause: Cause, limits: KernelLimits, **others: float) -> Figures:
     return {**_worded(figures_of(limits, cause, **others)), "bottleneck": Bottleneck(name)}
 
 
+def spent_text(limits: KernelLimits, cause: Cause) -> str:
+    """The share of the kernel's time that the cause takes: a range, or the most where nothing surely is its own."""
+    least, most = limits.least_share(cause), limits.most_share(cause)
+    return share_range_text(least, most) if least >= _SURELY else f"at most {share_text(most)}"
+
+
 def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None) -> Row:
     """What is found of launches of one kernel: the figures of the longest."""
     limits = group.longest
     compared = compared_with(limits, cause, limit)
-    least, most = limits.least_share(cause), limits.most_share(cause)
-    spent = share_range_text(least, most) if least >= _SURELY else f"at most {share_text(most)}"
     count = len(group.profiles)
     total = time_text(group.total_ns) if group.total_ns else "length not recorded"
     times = f"{count} launches, {total}" if count > 1 else total
@@ -153,7 +157,8 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
         (limits.kernel.rank, 0),
         {
             **figures,
-            "spends": f"kernel {short_name(limits.kernel.name)} ({times}) spends {spent} of its time",
+            "spends": f"kernel {short_name(limits.kernel.name)} ({times}) spends "
+            f"{spent_text(limits, cause)} of its time",
             "then": f"{then}; {_to_roof(limits, cause) or _without(limits, cause)}{doubt}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "

@@ -20,6 +20,11 @@ from benchmarks.faults.adopt import CAPTURES
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
 
+from timesink.measures.steps.work import step_work
+from timesink.readers import read
+from timesink.verify.compare import compare_captures
+from timesink.verify.outcomes import GateResult
+
 SEED: Final = "timesink compare 1"
 _OF_KINDS: Final = {
     "COMMUNICATION": """activations_summed_in_fp32 bucket_of_everything columns_joined_per_product
@@ -60,14 +65,18 @@ SHOWN: Final = 0.03
 
 
 class Compared(NamedTuple):
-    """One pair: the mean steps without and with the fault, the sum of the parts, and the kinds of change in order."""
+    """One pair: the mean steps without and with the fault, and what `compare` says."""
 
     program: str
     tool: str
     before_ns: float
     after_ns: float
-    sum_ns: int
-    kinds: tuple[str, ...]
+    result: GateResult
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of change, in order."""
+        return tuple(one.kind.name for one in self.result.changes)
 
     @property
     def is_shown(self) -> bool:
@@ -89,16 +98,9 @@ def pairs_in(folder: Path) -> Iterator[tuple[str, list[Path], list[Path]]]:
 
 def compared(program: str, tool: str, fix: Sequence[Path], fault: Sequence[Path]) -> Compared:
     """The fix before, the fault after."""
-    from timesink.measures.steps.work import step_work
-    from timesink.readers import read
-    from timesink.verify.changes import changes
-
-    sides = [step_work(read(list(paths))) for paths in (fix, fault)]
-    made = changes(*sides)
-    before_ns, after_ns = (side.span_ns / max(side.step_count, 1) for side in sides)
-    return Compared(
-        program, tool, before_ns, after_ns, sum(one.delta_ns for one in made), tuple(c.kind.name for c in made)
-    )
+    sides = read(list(fix)), read(list(fault))
+    before_ns, after_ns = (side.span_ns / max(side.step_count, 1) for side in map(step_work, sides))
+    return Compared(program, tool, before_ns, after_ns, compare_captures(sides))
 
 
 def all_pairs(only: Sequence[str] = ()) -> Iterator[Compared]:

@@ -9,9 +9,11 @@ from tests.verify.runs_by_hand import row
 from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render import gate as pages
-from timesink.render.gate import ci, headline, sentence
+from timesink.render.gate import ci, explained, headline, sentence
 from timesink.render.schemas import schema
 from timesink.verify.outcomes import (
+    ChangedWork,
+    ChangeKind,
     ChangeVerdict,
     Contribution,
     Effect,
@@ -24,6 +26,7 @@ from timesink.verify.outcomes import (
     RangeChange,
     RangeSide,
     Reason,
+    StepChange,
 )
 
 etree = pytest.importorskip("lxml.etree", reason="lxml validates XML against a schema")
@@ -230,11 +233,12 @@ def test_the_table_shows_the_fifteen_worst_and_says_how_many_more() -> None:
     assert (len(sheet.rows), sheet.note) == (15, "5 more are not shown")
 
 
-def test_contributions_that_are_not_shown_are_summed_so_that_the_column_adds_up() -> None:
-    parts = tuple(Contribution(f"kernel {n}", 1000 * n, 900 * n + 7) for n in range(40))
-    sheet = pages.contributions(result(contributions=parts))
-    assert sum(line[3] for line in sheet.rows) == sum(part.delta_ns for part in parts)  # type: ignore[misc]
-    assert len(sheet.rows) == 16
+def test_works_that_are_not_shown_are_summed_so_that_the_column_adds_up() -> None:
+    works = [ChangedWork(f"op {n}", "", "", "", "", 1, 1, 1000 * n, 900 * n + 7, 7 - 100 * n) for n in range(40)]
+    change = StepChange(ChangeKind.SLOWER, "", sum(one.delta_ns for one in works), tuple(works))
+    sheet = explained.works(result(changes=(change,)))
+    assert sum(line[-1] for line in sheet.rows) == change.delta_ns  # type: ignore[misc]
+    assert (len(sheet.rows), sheet.rows[-1][0]) == (16, "25 others")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

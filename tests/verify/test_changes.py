@@ -10,15 +10,15 @@ from tests.laws import examples
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.measures.steps.parts import step_parts
+from timesink.measures.steps.parts import step_kinds
 from timesink.measures.steps.work import step_work
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.render import Format, render
-from timesink.render.gate import page
+from timesink.render.gate import explained, page
 from timesink.render.schemas import schema
-from timesink.verify.changes import changes, joined_ratio
+from timesink.verify.changes import explained_change
 from timesink.verify.compare import compare_captures
 from timesink.verify.outcomes import ChangeKind, StepChange
 from timesink.verify.suspects import suspects
@@ -26,9 +26,9 @@ from timesink.verify.suspects import suspects
 
 @settings(deadline=None, max_examples=examples(25))
 @given(traces())
-def test_work_sums_to_the_steps_that_parts_sum_to(trace: Trace) -> None:
-    work, parts = step_work(trace), step_parts(trace)
-    assert int(work.frame["total_ns"].sum()) == work.span_ns == parts.span_ns
+def test_work_sums_to_the_steps(trace: Trace) -> None:
+    work = step_work(trace)
+    assert int(work.frame["total_ns"].sum()) == work.span_ns == sum(step_kinds(trace).values())
     assert work.frame["total_ns"].min() is None or work.frame["total_ns"].min() >= 0  # type: ignore[operator]
 
 
@@ -37,15 +37,20 @@ def test_work_sums_to_the_steps_that_parts_sum_to(trace: Trace) -> None:
 def test_changes_sum_to_the_change_of_the_mean_step_to_the_nanosecond(before: Trace, after: Trace) -> None:
     sides = step_work(before), step_work(after)
     means = [(2 * side.span_ns + side.step_count) // (2 * side.step_count) if side.step_count else 0 for side in sides]
-    made = changes(*sides)
-    assert sum(one.delta_ns for one in made) == means[1] - means[0]
-    assert all(one.delta_ns == sum(work.delta_ns for work in one.works) for one in made)
+    made = explained_change(*sides)
+    for parts in (made.changes, made.contributions, made.budget):
+        assert sum(one.delta_ns for one in parts) == means[1] - means[0]
+    for parts in (made.contributions, made.budget):
+        assert sum(one.before_ns for one in parts) == means[0]
+    assert all(one.delta_ns == sum(work.delta_ns for work in one.works) for one in made.changes)
 
 
 @settings(deadline=None, max_examples=examples(25))
 @given(traces())
 def test_nothing_changes_against_itself_nor_where_every_kernel_has_another_name(trace: Trace) -> None:
-    assert not any(one.delta_ns for one in changes(step_work(trace), step_work(trace)))
+    alike = explained_change(step_work(trace), step_work(trace))
+    assert not alike.changes
+    assert not any(one.delta_ns or one.name.endswith(("(new)", "(vanished)")) for one in alike.contributions)
     renamed = trace[DEVICE_OPS].with_columns(
         pl.when(pl.col("kind") == "kernel")
         .then(pl.col("name").cast(pl.String) + "_2")
@@ -60,7 +65,7 @@ def test_nothing_changes_against_itself_nor_where_every_kernel_has_another_name(
         and (named["op"] != "").all()
         and step_work(other).frame["kind"].equals(step_work(trace).frame["kind"])
     ):
-        assert joined_ratio(step_work(trace), step_work(other)) == 1.0
+        assert explained_change(step_work(trace), step_work(other)).joined_ratio == 1.0
 
 
 def program(*work: tuple[str, str, str, int], wait_us: int = 0, idle_us: int = 0) -> Trace:
@@ -131,8 +136,9 @@ def test_an_operator_of_one_library_is_the_one_that_was_asked_for() -> None:
             """)
 
     sides = step_work(convolved("cudnn", "implicit_gemm")), step_work(convolved("miopen", "Cijk_gfx942"))
-    assert joined_ratio(*sides) == 1.0
-    kinds = {one.kind for one in changes(*sides) if one.works[0].op}
+    made = explained_change(*sides)
+    assert made.joined_ratio == 1.0
+    kinds = {one.kind for one in made.changes if one.works[0].op}
     assert kinds <= {ChangeKind.SLOWER, ChangeKind.OTHER_KERNELS}
 
 
@@ -155,7 +161,7 @@ def test_one_model_of_two_vendors_is_joined_by_operator_and_shapes(shared_data: 
 
     folder = shared_data / "public" / "kineto"
     sides = [step_work(read([folder / f"{name}.json.gz"])) for name in (before, after)]
-    ratio = joined_ratio(sides[0], sides[1])
+    ratio = explained_change(sides[0], sides[1]).joined_ratio
     assert ratio is not None
     assert ratio >= 0.95
 
@@ -164,10 +170,17 @@ SMALL = ("tf32_off", "adamw_one_by_one", "pageable_batch", "words_counted_by_one
 
 
 def held(pairs: list[slower.Compared]) -> float:
-    """Parts sum to the change of every pair; the share of those that show their fault in which it leads."""
+    """Every view of a pair sums to its change; the share of those that show their fault in which it leads."""
     for pair in pairs:
         change_ns = pair.after_ns - pair.before_ns
-        assert abs(pair.sum_ns - change_ns) <= max(0.02 * abs(change_ns), 2), pair
+        document = json.loads(render(pair.result, Format.JSON))
+        totals = [sum(one["delta_ns"] for one in document[part]) for part in ("changes", "contributions", "budget")]
+        totals += [sum(one["delta_ns"] for change in document["changes"] for one in change["works"])]
+        totals += [sum(row[-1] for row in explained.works(pair.result).rows)]  # type: ignore[misc]
+        assert all(abs(total - change_ns) <= 2 for total in totals), (pair.program, pair.tool, change_ns, totals)
+        assert [one.kind for one in pair.result.changes][:1] == [ChangeKind[kind] for kind in pair.kinds[:1]]
+        assert page(pair.result).title == explained.lead(pair.result) or not pair.kinds
+        assert "unexplained" in explained.changes(pair.result).note
     shown = [pair.is_right for pair in pairs if pair.is_shown]
     return sum(shown) / len(shown)
 

@@ -1,10 +1,8 @@
 import json
 from pathlib import Path
-from unittest import mock
 
 import jsonschema
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Quantity, StepFigures, Where
 from timesink.measures.steps import steps
-from timesink.measures.steps.parts import step_parts, step_series
+from timesink.measures.steps.parts import pacing_windows, step_kinds, step_series
 from timesink.measures.timeline import device_timeline
 from timesink.model.tables import RANGES
 from timesink.model.trace import StepChoice, Trace
@@ -22,30 +20,17 @@ from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.gate import changed_findings, finding_text, ranges
 from timesink.render.schemas import schema
+from timesink.verify.apportioning import apportion
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (
-    SAME_PART,
-    PartKey,
-    apportion,
     comparability,
     compare_captures,
-    contributions,
     finding_changes,
     match_parts,
     range_changes,
     single_changes,
-    sum_by_kind,
 )
 from timesink.verify.outcomes import Fate, Outcome, RangeSide, Reason
-
-KEYS = st.builds(
-    PartKey,
-    kind=st.sampled_from(["compute", "idle"]),
-    name=st.sampled_from("abc"),
-    grid=st.sampled_from(["", "1,1,1", "2,1,1"]),
-    block=st.just(""),
-    range=st.sampled_from(["", "forward", "backward"]),
-)
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=20), st.integers(1, 1000))
@@ -55,63 +40,31 @@ def test_apportioned_parts_sum_to_the_rounded_mean_and_are_off_by_less_than_one(
     assert all(abs(share - total / count) < 1 for share, total in zip(shares, totals, strict=True))
 
 
-@given(st.lists(KEYS, unique=True, max_size=12), st.lists(KEYS, unique=True, max_size=12))
-def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[PartKey], after: list[PartKey]) -> None:
-    pairs = match_parts(before, after, *SAME_PART)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), max_size=12), st.data())
+def test_every_part_is_matched_once_and_equal_ones_with_each_other(
+    before: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    after = data.draw(st.permutations(before))[: data.draw(st.integers(0, 12))]
+    pairs = match_parts(before, after, lambda one: one, lambda one: one[0])
     assert sorted(old for old, _ in pairs if old) == sorted(before)
     assert sorted(new for _, new in pairs if new) == sorted(after)
-    assert all(old == new for old, new in pairs if old in after or new in before)
-    assert all(old.name == new.name and old.kind == new.kind for old, new in pairs if old and new)
-    names = [
-        {(key.kind, key.name) for key in side if key} for side in zip(*[p for p in pairs if None in p], strict=True)
-    ]
-    assert not names or not names[0] & names[1]
+    assert all(old == new for old, new in pairs if new)
 
 
-def test_a_kernel_whose_grid_changed_is_matched_by_name_and_range_first() -> None:
-    a, b = PartKey("compute", "gemm", "1,1,1", "", "forward"), PartKey("compute", "gemm", "1,1,1", "", "backward")
-    c, d = PartKey("compute", "gemm", "2,1,1", "", "backward"), PartKey("compute", "gemm", "2,1,1", "", "forward")
-    assert match_parts([a, b], [c, d], *SAME_PART) == [(a, d), (b, c)]
-    assert match_parts([a], [], *SAME_PART) == [(a, None)]
+def test_what_is_alike_by_the_first_function_is_a_pair_first() -> None:
+    a, b, c, d = ("gemm", "forward"), ("gemm", "backward"), ("gemm", "backward"), ("gemm", "forward")
+    assert match_parts([a, b], [c, d], lambda one: one, lambda one: one[0]) == [(a, d), (b, c)]
+    assert match_parts([a], [], lambda one: one) == [(a, None)]
 
 
 @settings(deadline=None, max_examples=examples(25))
 @given(traces())
-def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
-    parts = step_parts(trace)
-    assert int(parts.frame["total_ns"].sum()) == parts.span_ns
-    assert sum(parts.paced_by.values()) == parts.step_count
+def test_kinds_of_time_sum_to_the_steps(trace: Trace) -> None:
+    windows, kinds = pacing_windows(trace), step_kinds(trace)
+    assert sum(kinds.values()) == int((windows["end_ns"] - windows["start_ns"]).sum())
+    assert all(time_ns >= 0 for time_ns in kinds.values())
     if steps(trace).windows.height:
-        assert int(step_series(trace).sum()) == parts.span_ns
-
-
-@settings(deadline=None, max_examples=examples(25))
-@given(traces(), st.integers(1, 4))
-def test_parts_of_ops_taken_a_few_at_a_time_are_the_same(trace: Trace, at_once: int) -> None:
-    key = ["kind", "name", "grid", "block", "range"]
-    whole = step_parts(trace).frame.sort(key)
-    again = replace(trace)  # a trace of its own: nothing is remembered of it
-    with mock.patch("timesink.model.arrays.AT_ONCE", at_once):
-        assert step_parts(again).frame.sort(key).equals(whole)
-
-
-@settings(deadline=None, max_examples=examples(25))
-@given(traces(), traces())
-def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(before: Trace, after: Trace) -> None:
-    sides = step_parts(before), step_parts(after)
-    found = contributions(*sides)
-    means = [(2 * side.span_ns + side.step_count) // (2 * side.step_count) if side.step_count else 0 for side in sides]
-    assert sum(part.delta_ns for part in found) == means[1] - means[0]
-    assert sum(part.before_ns for part in found) == means[0]
-    assert sum(part.delta_ns for part in sum_by_kind(found)) == means[1] - means[0]
-
-
-@settings(deadline=None, max_examples=examples(25))
-@given(traces())
-def test_a_trace_compared_with_itself_has_no_new_no_vanished_and_no_changed_part(trace: Trace) -> None:
-    found = contributions(step_parts(trace), step_parts(trace))
-    assert all(part.delta_ns == 0 for part in found)
-    assert not any(part.name.endswith(("(new)", "(vanished)")) for part in found)
+        assert int(step_series(trace).sum()) == sum(kinds.values())
 
 
 def test_ranges_stand_side_by_side_as_the_mean_of_each_name() -> None:
@@ -253,10 +206,7 @@ def test_real_captures_show_the_known_change_and_sum_to_it(
         (means.after - means.before) * 1e9, abs=1
     )
     for trace in sides:
-        parts = step_parts(trace)
-        assert int(parts.frame["total_ns"].sum()) == parts.span_ns
-        compute = int(parts.frame.filter(pl.col("kind") == "compute")["total_ns"].sum())
-        assert compute <= sum(budget.compute_ns for budget in device_timeline(trace))
+        assert step_kinds(trace)["compute"] <= sum(budget.compute_ns for budget in device_timeline(trace))
 
 
 MS = 1e6

@@ -11,7 +11,7 @@ from timesink.measures.compile.summary import compile_counters
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.steps import steps
 from timesink.measures.steps.engine import engine_late
-from timesink.measures.steps.parts import step_parts
+from timesink.measures.steps.parts import pacing_windows, step_kinds
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
 from timesink.measures.steps.slow_steps import slow_rates
@@ -38,7 +38,7 @@ def statements(trace: Trace) -> tuple[str, ...]:
 
 
 def _attribution(trace: Trace) -> str:
-    if not step_parts(trace).span_ns:
+    if not _span_ns(trace):
         return ""
     blocked = synchronised_ranges(trace).attribution_only
     how = _with_facts(trace, "block-profiled: attribution, not throughput" if blocked else "as profiled")
@@ -74,23 +74,26 @@ def _range_shares(trace: Trace) -> str:
     shown = named.head(_PARTS_SHOWN)
     outside_ns = int(found.frame.filter(pl.col("phase").is_null())["time_ns"].sum())
     others_ns = int(named["time_ns"].sum()) - int(shown["time_ns"].sum())
-    idle_ns = step_parts(trace).span_ns - found.busy_ns
+    idle_ns = _span_ns(trace) - found.busy_ns
     rest = [("other ranges", others_ns), ("outside ranges", outside_ns), ("idle", idle_ns)]
     return _shares(trace, [*shown.iter_rows(), *rest])
 
 
 def _part_shares(trace: Trace) -> str:
     """The kinds of device work, and the idle time."""
-    totals = step_parts(trace).frame.group_by("kind").agg(pl.col("total_ns").sum())
-    return _shares(trace, list(totals.sort("total_ns", "kind", descending=[True, False]).iter_rows()))
+    return _shares(trace, sorted(step_kinds(trace).items(), key=lambda one: (-one[1], one[0])))
+
+
+def _span_ns(trace: Trace) -> int:
+    return sum(step_kinds(trace).values())
 
 
 def _shares(trace: Trace, times: list[tuple[str, int]]) -> str:
     """``of the 2.79 ms step, forward is 40.0 %, backward 52.1 %, idle 7.9 %``: together all of it."""
-    parts = step_parts(trace)
+    span_ns, count = _span_ns(trace), pacing_windows(trace).height
     mean = f"{_mean_step(trace)} of " if steps(trace).times.count > 1 else ""
-    of = f"the {mean}{time_text(parts.span_ns / max(parts.step_count, 1))}"
-    named = [f"{name} {share_text(ns / parts.span_ns)}" for name, ns in times if ns > _LEAST_SHOWN * parts.span_ns]
+    of = f"the {mean}{time_text(span_ns / max(count, 1))}"
+    named = [f"{name} {share_text(ns / span_ns)}" for name, ns in times if ns > _LEAST_SHOWN * span_ns]
     return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
 
 

@@ -12,6 +12,7 @@ from timesink.knowledge.step_parts import part_words
 from timesink.mcp import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
+from timesink.render.gate.explained import lead
 from timesink.views import Cell, Page, Sheet
 from timesink.views.lines import folder_of, lines_page
 from timesink.views.plan import WORTH, headline, plan, what_if_page
@@ -213,6 +214,7 @@ def compare_captures_of(before: OpenCapture, after: OpenCapture) -> dict[str, An
             "outcome": str(first.verdict.outcome),
             "reason": None if first.verdict.reason is None else str(first.verdict.reason),
             "explanation" + MARK: sentence(first.verdict.explanation),
+            "lead" + MARK: sentence(lead(result)),
             "mean_step_s": {"before": first.before, "after": first.after, "runs_per_side": 1},
             "parts_sum_to_change_ns": sum(part.delta_ns for part in result.contributions),
             "findings": [

@@ -15,7 +15,7 @@ from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.steps import work
 from timesink.measures.steps.work import BETWEEN_KERNELS, StepWork
 from timesink.verify.apportioning import apportion
-from timesink.verify.outcomes import ChangedWork, ChangeKind, StepChange
+from timesink.verify.outcomes import ChangedWork, ChangeKind, Contribution, StepChange
 
 
 class WorkName(NamedTuple):
@@ -46,6 +46,11 @@ class Joined(NamedTuple):
     before: Side
     after: Side
     level: int
+
+    @property
+    def delta_ns(self) -> int:
+        """What it adds to the change of the step."""
+        return self.after.total_ns - self.before.total_ns
 
 
 _NOTHING: Final = Side(0, 0.0, {})
@@ -97,35 +102,89 @@ def _sum(sides: Iterable[Side]) -> Side:
     return Side(total_ns, count, kernels)
 
 
-def joined_ratio(before: StepWork, after: StepWork) -> float | None:
-    """The share of both sides' compute joined by operator or kernel, and shapes; None where none is recorded."""
-    found = list(join_work(*(_works(_per_step(side), work.COMPUTE) for side in (before, after))))
-    total_ns = sum(one.before.total_ns + one.after.total_ns for one in found)
-    same_ns = sum(one.before.total_ns + one.after.total_ns for one in found if one.level <= _SAME)
-    return same_ns / total_ns if total_ns else None
+class Part(NamedTuple):
+    """One work on both sides, of a kind of `measures.steps.work`; of idle time `cause` is why, and `name.op` who."""
+
+    kind: str
+    cause: str
+    joined: Joined
 
 
-def changes(before: StepWork, after: StepWork) -> tuple[StepChange, ...]:
-    """All kinds of change, those that go the way of the step first, the largest first; they sum to its change."""
+class Explanation(NamedTuple):
+    """The change of the mean step, taken apart once: `changes` by what it comes from, `contributions` by work, `budget`
+    by kind of time; each sums to it. `joined_ratio` is the share of both sides' compute joined by operator or kernel,
+    and shapes; None where none is recorded."""
+
+    changes: tuple[StepChange, ...]
+    contributions: tuple[Contribution, ...]
+    budget: tuple[Contribution, ...]
+    joined_ratio: float | None
+
+
+def explained_change(before: StepWork, after: StepWork) -> Explanation:
+    """Every view of a comparison reads this."""
+    parts = list(_parts(before, after))
+    compute = [part.joined for part in parts if part.kind == work.COMPUTE]
+    compute_ns, same_ns = (
+        sum(one.before.total_ns + one.after.total_ns for one in compute if one.level <= most)
+        for most in (len(LEVELS) + 1, _SAME)
+    )
+    contributions, budget = (
+        _summed((named(part), part.joined) for part in parts) for named in (_name, lambda part: _KINDS[part.kind])
+    )
+    ratio = same_ns / compute_ns if compute_ns else None
+    return Explanation(_changes(parts), contributions, tuple(sorted(budget, key=lambda one: one.name)), ratio)
+
+
+def _parts(before: StepWork, after: StepWork) -> Iterator[Part]:
+    """Everything that a step is made of on either side, once; what took no time on both is left out."""
     rows = [_per_step(side) for side in (before, after)]
+    for kind in (work.COMPUTE, work.COMMUNICATION, work.COPY):
+        yield from (Part(kind, "", joined) for joined in join_work(*(_works(side, kind) for side in rows)))
+    yield from _idle(rows, [side.launches / max(side.step_count, 1) for side in (before, after)])
+
+
+def _changes(parts: Iterable[Part]) -> tuple[StepChange, ...]:
+    """All kinds of change, those that go the way of the step first, the largest first."""
     found: dict[tuple[ChangeKind, str], list[ChangedWork]] = defaultdict(list)
-    for kind, cause, one in _of_device(rows):
-        found[kind, cause].append(one)
-    calls = [side.launches / max(side.step_count, 1) for side in (before, after)]
-    for kind, cause, one in _of_idle(rows, calls):
-        found[kind, cause].append(one)
+    for part in parts:
+        for kind, cause, one in _OF_KIND.get(part.kind, _whole)(part):
+            found[kind, cause].append(one)
     made = [
         StepChange(kind, cause, sum(one.delta_ns for one in works), tuple(sorted(works, key=_size)))
         for (kind, cause), works in found.items()
+        if any(one.delta_ns for one in works)
     ]
-    made = [one for one in made if one.delta_ns or any(work.delta_ns for work in one.works)]
-    total_ns = sum(one.delta_ns for one in made)
-    sign = 1 if total_ns >= 0 else -1
+    sign = 1 if sum(one.delta_ns for one in made) >= 0 else -1
     return tuple(sorted(made, key=lambda one: (-sign * one.delta_ns, one.kind, one.cause)))
 
 
 def _size(one: ChangedWork) -> tuple[int, str, str]:
     return -abs(one.delta_ns), one.op, one.shapes
+
+
+def _summed(named: Iterable[tuple[str, Joined]]) -> tuple[Contribution, ...]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for name, one in named:
+        sums[name][0] += one.before.total_ns
+        sums[name][1] += one.after.total_ns
+    return tuple(Contribution(name, *both) for name, both in sums.items() if any(both))
+
+
+_KINDS: Final = {
+    work.COMPUTE: "compute", work.COMMUNICATION: "exposed communication", work.COPY: "exposed copy", work.IDLE: "idle",
+}  # fmt: skip
+
+
+def _name(part: Part) -> str:
+    """``compute: aten::mm [[8,8],[8,8]] in model.head``, or ``idle: input pipeline``."""
+    (op, shapes, place), before, after, _ = part.joined
+    if part.kind == work.IDLE:
+        return f"idle: {place}"
+    fate = " (new)" if not (before.launches or before.total_ns) else ""
+    fate = fate or (" (vanished)" if not (after.launches or after.total_ns) else "")
+    told = f"{op} {shapes}".strip() if op else shapes.strip()
+    return f"{_KINDS[part.kind]}: {told}{f' in {place}' if place else ''}{fate}".removesuffix(": ")
 
 
 Row = tuple[str, str, str, str, str, str, str, int, float]
@@ -140,15 +199,6 @@ def _per_step(side: StepWork) -> list[Row]:
     return [(*row, share, count) for row, share, count in zip(texts, shares, counts, strict=True)]
 
 
-def _of_device(rows: Sequence[list[Row]]) -> Iterator[tuple[ChangeKind, str, ChangedWork]]:
-    """Compute taken apart; communication and copies whole, by what they do."""
-    for joined in join_work(*(_works(side, work.COMPUTE) for side in rows)):
-        yield from _taken_apart(joined)
-    for of_work, kind in ((work.COMMUNICATION, ChangeKind.COMMUNICATION), (work.COPY, ChangeKind.COPIES)):
-        for joined in join_work(*(_works(side, of_work) for side in rows)):
-            yield kind, "", _changed(joined, joined.after.total_ns - joined.before.total_ns)
-
-
 def _works(rows: Iterable[Row], wanted: str) -> Sides:
     gathered: dict[WorkName, list[Side]] = defaultdict(list)
     for kind, _, op, shapes, place, kernel, grid, total_ns, count in rows:
@@ -158,10 +208,33 @@ def _works(rows: Iterable[Row], wanted: str) -> Sides:
     return {name: _sum(sides) for name, sides in gathered.items()}
 
 
-def _taken_apart(joined: Joined) -> Iterator[tuple[ChangeKind, str, ChangedWork]]:
+def _idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[Part]:
+    """Idle time by cause and by who waits; `calls` launch on each side."""
+    spent: list[dict[tuple[str, str], int]] = [defaultdict(int), defaultdict(int)]
+    for side, own in zip(spent, rows, strict=True):
+        for kind, cause, op, *_, total_ns, _ in own:
+            if kind == work.IDLE:
+                side[cause, op] += total_ns
+    kernels = [sum(row[-1] for row in side if row[0] != work.IDLE) for side in rows]
+    for cause, op in dict.fromkeys([*spent[0], *spent[1]]):
+        counts = calls if cause in LAUNCHING_CAUSES else kernels if cause in BETWEEN_KERNELS else (0.0, 0.0)
+        before, after = (Side(side.get((cause, op), 0), count, {}) for side, count in zip(spent, counts, strict=True))
+        yield Part(work.IDLE, cause, Joined(WorkName(op, "", IDLE_WORDS.get(cause, cause)), before, after, 1))
+
+
+Piece = tuple[ChangeKind, str, ChangedWork]
+
+
+def _whole(part: Part) -> Iterator[Piece]:
+    """Communication and copies, by what they do."""
+    kind = ChangeKind.COMMUNICATION if part.kind == work.COMMUNICATION else ChangeKind.COPIES
+    yield kind, "", _changed(part.joined, part.joined.delta_ns)
+
+
+def _taken_apart(part: Part) -> Iterator[Piece]:
     """Launches more or fewer at their price, and what each of the others costs more."""
+    joined, delta_ns = part.joined, part.joined.delta_ns
     _, before, after, level = joined
-    delta_ns = after.total_ns - before.total_ns
     if level > _KERNEL:
         both_named = bool(joined.name.op) or level != _KERNEL + 1
         yield ChangeKind.OTHER_OPERATORS if both_named else ChangeKind.OTHER_KERNELS, "", _changed(joined, delta_ns)
@@ -205,21 +278,13 @@ _IDLE_KINDS: Final = {
 }
 
 
-def _of_idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[tuple[ChangeKind, str, ChangedWork]]:
+def _of_idle(part: Part) -> Iterator[Piece]:
     """Blocking waits by who waits; waiting for launches by how many there are; other waiting by cause."""
-    spent: list[dict[tuple[str, str], int]] = [defaultdict(int), defaultdict(int)]
-    for side, own in zip(spent, rows, strict=True):
-        for kind, cause, op, *_, total_ns, _ in own:
-            if kind == work.IDLE:
-                side[cause, op] += total_ns
-    kernels = [sum(row[-1] for row in side if row[0] != work.IDLE) for side in rows]
-    for cause, op in dict.fromkeys([*spent[0], *spent[1]]):
-        sides = [side.get((cause, op), 0) for side in spent]
-        counts = calls if cause in LAUNCHING_CAUSES else kernels if cause in BETWEEN_KERNELS else (0.0, 0.0)
-        before, after = (Side(ns, count, {}) for ns, count in zip(sides, counts, strict=True))
-        delta_ns, launched_ns = after.total_ns - before.total_ns, launches_cost(before, after)
-        joined = Joined(WorkName(op, "", IDLE_WORDS.get(cause, cause)), before, after, 1)
-        if launched_ns:
-            yield ChangeKind.LAUNCHES, "", _changed(joined, launched_ns)
-        kind = _IDLE_KINDS.get(cause, ChangeKind.WAITING)
-        yield kind, cause if kind is ChangeKind.WAITING else "", _changed(joined, delta_ns - launched_ns)
+    joined, launched_ns = part.joined, launches_cost(part.joined.before, part.joined.after)
+    if launched_ns:
+        yield ChangeKind.LAUNCHES, "", _changed(joined, launched_ns)
+    kind = _IDLE_KINDS.get(part.cause, ChangeKind.WAITING)
+    yield kind, part.cause if kind is ChangeKind.WAITING else "", _changed(joined, joined.delta_ns - launched_ns)
+
+
+_OF_KIND: Final = {work.COMPUTE: _taken_apart, work.IDLE: _of_idle}

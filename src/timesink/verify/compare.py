@@ -7,15 +7,14 @@ are named, because a mean or median hides them.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Where
-from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.steps.parts import StepParts, step_parts, step_series
+from timesink.measures.steps.parts import pacing_windows, step_series
 from timesink.measures.steps.work import step_work
 from timesink.measures.timeline.host_times import range_times
 from timesink.measures.timeline.start_up_parts import long_starts
@@ -23,9 +22,8 @@ from timesink.model.arrays import median
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.units import SIGMA_PER_MAD, time_text
-from timesink.verify.apportioning import apportion
 from timesink.verify.calibration import RunDeviation, judge_captures
-from timesink.verify.changes import changes, joined_ratio
+from timesink.verify.changes import explained_change
 from timesink.verify.counters import step_metrics
 from timesink.verify.environment import HARD, differences, not_one_change, trace_facts
 from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
@@ -64,7 +62,6 @@ def compare_captures(
     differing = differences(before, after)
     times_ns = [[float(value) for value in step_series(trace)] for trace in sides]
     series = [[value / 1e9 for value in side] for side in times_ns]
-    parts = step_parts(sides[0]), step_parts(sides[1])
     verdict = comparability(differing, allowed, threshold_ratio)
     if verdict is None:
         verdict = judge_captures(series[0], series[1], threshold_ratio, deviation)
@@ -73,17 +70,13 @@ def compare_captures(
     findings = () if diagnoses is None else finding_changes(*diagnoses)
     result = GateResult("", "two captures", tuple(rows), differing, findings=findings)
     if verdict.outcome is Outcome.INVALID:
-        return replace(result, notes=tuple(_notes(parts, (), differing)))
-    moved = contributions(*parts)
-    notes = [*_notes(parts, moved, differing), *single_changes(times_ns[0], times_ns[1], threshold_ratio)]
-    works = step_work(sides[0]), step_work(sides[1])
-    made = changes(*works)
-    explained = replace(
-        result, contributions=moved, budget=sum_by_kind(moved), ranges=range_changes(*sides), sides=sides,
-        changes=made, suspects=suspects(differing, made), joined_ratio=joined_ratio(*works),
-        start_up=start_up_changes(*sides),
+        return replace(result, notes=(*_paced(sides), *not_one_change(differing)))
+    made = explained_change(step_work(sides[0]), step_work(sides[1]))
+    notes = [*_paced(sides), *_new_and_gone(made.contributions), *not_one_change(differing)]
+    return replace(
+        result, **made._asdict(), ranges=range_changes(*sides), sides=sides, suspects=suspects(differing, made.changes),
+        start_up=start_up_changes(*sides), notes=(*notes, *single_changes(times_ns[0], times_ns[1], threshold_ratio)),
     )  # fmt: skip
-    return replace(explained, notes=tuple(notes))
 
 
 def comparability(
@@ -109,52 +102,21 @@ def _shares(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]
     ]
 
 
-def _notes(
-    parts: tuple[StepParts, StepParts], moved: Sequence[Contribution], differing: Mapping[str, tuple[str, str]]
-) -> list[str]:
-    """How many steps of each side were taken apart, and where; how much is new; whether it was one change."""
-    notes = []
-    for side, part in zip(("before", "after"), parts, strict=True):
-        places = [f"{count} on rank {rank} GPU {device}" for (rank, device), count in part.paced_by.items()]
-        notes.append(f"{side}: " + (f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"))
-    if moved:
-        new, gone = (sum(part.name.endswith(fate) for part in moved) for fate in ("(new)", "(vanished)"))
-        notes.append(f"{len(moved)} parts: {new} new, {gone} vanished")
-    return [*notes, *not_one_change(differing)]
+def _paced(sides: tuple[Trace, Trace]) -> Iterator[str]:
+    """How many steps of each side were taken apart, and where."""
+    for name, trace in zip(("before", "after"), sides, strict=True):
+        windows = pacing_windows(trace)
+        counts = windows.group_by("rank", "device").len().sort("rank", "device").iter_rows()
+        places = [f"{count} on rank {rank} GPU {device}" for rank, device, count in counts]
+        yield f"{name}: " + (f"{windows.height} steps, {', '.join(places)}" if places else "no GPU work")
+
+
+def _new_and_gone(parts: Sequence[Contribution]) -> list[str]:
+    new, gone = (sum(part.name.endswith(fate) for part in parts) for fate in ("(new)", "(vanished)"))
+    return [f"{len(parts)} parts: {new} new, {gone} vanished"] if parts else []
 
 
 Part = TypeVar("Part")
-
-
-class PartKey(NamedTuple):
-    """What makes a kernel the same kernel on both sides; for other parts `name` is a cause or empty."""
-
-    kind: str
-    name: str
-    grid: str
-    block: str
-    range: str
-
-
-SAME_PART: Final[Sequence[Callable[[PartKey], object]]] = (
-    lambda key: key, lambda key: (key.kind, key.name, key.range), lambda key: (key.kind, key.name)
-)  # fmt: skip
-
-
-def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ...]:
-    """Every part of the step on either side, per step; their changes sum to the change of the mean step.
-
-    Kernels are matched by name, grid, block and range; those left over by name and range, then by name alone, each in
-    order of first occurrence. What is left then is new or vanished.
-    """
-    sides = [_per_step(side) for side in (before, after)]
-    found = []
-    for old, new in match_parts(list(sides[0]), list(sides[1]), *SAME_PART):
-        key = new or old
-        assert key is not None
-        before_ns, after_ns = sides[0][old] if old else 0, sides[1][new] if new else 0
-        found.append(Contribution(_name(old, new), before_ns, after_ns, key.name if key.kind == "compute" else ""))
-    return tuple(found)
 
 
 def match_parts(
@@ -176,25 +138,6 @@ def match_parts(
     return [*pairs, *((None, after[at]) for at in sorted(set(range(len(after))) - set(partner.values())))]
 
 
-def _per_step(side: StepParts) -> dict[PartKey, int]:
-    """Whole nanoseconds per step by key, in order of first occurrence."""
-    rows = side.frame.select("kind", "name", "grid", "block", "range", "total_ns").rows()
-    shares = apportion([row[5] for row in rows], max(side.step_count, 1))
-    return dict(zip((PartKey(*row[:5]) for row in rows), shares, strict=True))
-
-
-def _name(old: PartKey | None, new: PartKey | None) -> str:
-    key = new or old
-    assert key is not None
-    fate = " (new)" if old is None else " (vanished)" if new is None else ""
-    if key.kind != "compute":
-        return f"{key.kind}: {IDLE_WORDS.get(key.name, key.name)}" if key.name else key.kind
-    # the launch size, with both where it changed
-    sizes = dict.fromkeys(f"<{key.grid} | {key.block}>" for key in (old, new) if key and key.grid)
-    inside = f" in {key.range}" if key.range else ""
-    return f"kernel {key.name}{' ' if sizes else ''}{' → '.join(sizes)}{inside}{fate}"
-
-
 def start_up_changes(before: Trace, after: Trace) -> tuple[Contribution, ...]:
     """The time before the first steady step of each side's slowest rank, by what it was spent on; none unless both
     count from the same begin. Their changes sum to its change."""
@@ -206,16 +149,6 @@ def start_up_changes(before: Trace, after: Trace) -> tuple[Contribution, ...]:
         Contribution(": ".join(filter(None, key)), old.get(key, 0), new.get(key, 0))
         for key in dict.fromkeys([*old, *new])
     )
-
-
-def sum_by_kind(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
-    """The same by kind: compute, exposed communication, exposed copy, idle."""
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for part in parts:
-        kind = "compute" if part.name.startswith("kernel ") else part.name.partition(":")[0]
-        sums[kind][0] += part.before_ns
-        sums[kind][1] += part.after_ns
-    return tuple(Contribution(kind, before_ns, after_ns) for kind, (before_ns, after_ns) in sorted(sums.items()))
 
 
 def range_changes(before: Trace, after: Trace) -> tuple[RangeChange, ...]:

@@ -205,13 +205,11 @@ class RunRow(Record):
 
 
 class Contribution(Record):
-    """One part of a change in step time: parts of a comparison sum to its total to the nanosecond. `kernel` is the name
-    of a kernel that `name` holds; people read a short one in its place."""
+    """One part of a change in step time: parts of a comparison sum to its total to the nanosecond."""
 
     name: str
     before_ns: int
     after_ns: int
-    kernel: str = ""
 
     @property
     def delta_ns(self) -> int:
@@ -323,11 +321,11 @@ class GateResult(Presentable, Record):
     """Everything a gate has to say; every renderer works from this and nothing else.
 
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits",
-    "counters". `differences` maps an environment or manifest key to its two values. `budget` is `contributions` summed
-    by kind. `changes` are all of the change by what it comes from, that which explains most first; `suspects` the
-    settings that differ, those first that could do it; `joined_ratio` the share of compute joined by operator and
-    shapes; `start_up` the time before the first steady step by what it was spent on. `sides` are the captures that
-    were compared, where a page can show what changed in them.
+    "counters". `differences` maps an environment or manifest key to its two values. `changes`, `contributions` and
+    `budget` are the change by what it comes from, that which explains most first, by work, and by kind of time: each
+    sums to it. `suspects` are the settings that differ, those first that could do it; `joined_ratio` is the share of
+    compute joined by operator and shapes; `start_up` the time before the first steady step by what it was spent on.
+    `sides` are the captures that were compared, where a page can show what changed in them.
 
     >>> result = timesink.compare("before.json.gz", "after.json.gz")
     >>> result

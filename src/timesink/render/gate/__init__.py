@@ -6,7 +6,6 @@ There is one sentence per verdict and one row per metric, so that all formats sa
 
 from typing import Final
 
-from timesink.knowledge.kernel_names import short_names
 from timesink.render import Style
 from timesink.render.gate import explained
 from timesink.render.tables import number_text, value_text
@@ -22,7 +21,6 @@ from timesink.verify.outcomes import (
 )
 from timesink.views import Page, Sheet, listed, sheet_of, without_columns
 
-SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15
 SHOWN_RANGES = 15
 MARKS = {
@@ -111,21 +109,6 @@ def budget(result: GateResult) -> Sheet:
     return sheet_of("budget", "Where the change is", rows, f"kind: time [text], {_CHANGE}", "per step")
 
 
-def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
-    """Parts of the change, largest first; the last row is all others together, so that the column sums to the total."""
-    ranked = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))
-    short = short_names(part.kernel for part in ranked[:most])
-    rows = [
-        (part.name.replace(part.kernel, short[part.kernel], 1), part.before_ns, part.after_ns, part.delta_ns)
-        for part in ranked[:most]
-    ]
-    if rest := ranked[most:]:
-        before_ns, after_ns = sum(part.before_ns for part in rest), sum(part.after_ns for part in rest)
-        rows.append((f"{len(rest)} others", before_ns, after_ns, after_ns - before_ns))
-    note = f"sum: {figure(sum(part.delta_ns for part in ranked), 'ns')} per step"
-    return sheet_of("contributions", "What the change is made of", rows, f"part [name], {_CHANGE}", note)
-
-
 def start_up(result: GateResult) -> Sheet:
     """What the time before the first steady step was spent on, the largest changes first; it is in no step."""
     ranked = sorted(result.start_up, key=lambda part: (-abs(part.delta_ns), part.name))
@@ -176,7 +159,6 @@ PARTS: Final = (
     differences,
     explained.works,
     budget,
-    contributions,
     start_up,
     ranges,
     findings,

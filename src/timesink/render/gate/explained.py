@@ -6,7 +6,7 @@ from typing import Final
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.units import time_text
-from timesink.verify.outcomes import ChangedWork, ChangeKind, GateResult, StepChange
+from timesink.verify.outcomes import ChangedWork, ChangeKind, GateResult, StepChange, summed_work
 from timesink.views import Sheet, listed
 
 _NAMED: Final = 3
@@ -75,15 +75,20 @@ def changes(result: GateResult) -> Sheet:
 
 
 def works(result: GateResult) -> Sheet:
-    """The works that change most, whatever the kind."""
-    found = [(one, work) for one in result.changes for work in one.works]
-    ranked = sorted(found, key=lambda pair: (-abs(pair[1].delta_ns), pair[1].op, pair[1].shapes))[:_SHOWN_WORKS]
-    short = short_names(name for _, work in ranked for name in (work.kernel_before, work.kernel_after) if name)
-    rows = (
-        (work.op or short.get(work.kernel_after or work.kernel_before, ""), work.shapes, work.place, one.kind.value,
+    """The works that change most, whatever the kind; the last row is all others, so that the column sums to all."""
+    found = [(one.kind.value, work) for one in result.changes for work in one.works]
+    found.sort(key=lambda pair: (-abs(pair[1].delta_ns), pair[1].op, pair[1].shapes))
+    shown, rest = found[:_SHOWN_WORKS], [work for _, work in found[_SHOWN_WORKS:]]
+    if rest:
+        shown.append(("", summed_work(rest)))
+    short = short_names(name for _, work in shown for name in (work.kernel_before, work.kernel_after) if name)
+    rows = [
+        (work.op or short.get(work.kernel_after or work.kernel_before, ""), work.shapes, work.place, kind,
          _counts(work), work.before_ns, work.after_ns, work.delta_ns)
-        for one, work in ranked
-    )  # fmt: skip
+        for kind, work in shown
+    ]  # fmt: skip
+    if rest:
+        rows[-1] = (f"{len(rest)} others", *rows[-1][1:])
     return listed("gate.works", rows)
 
 

@@ -2,6 +2,7 @@
 call path, the step of each side by what it is made of, and a usual step of each, one below the other.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -13,7 +14,7 @@ from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.kernel_names import short_names
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps import steps
-from timesink.measures.steps.parts import step_parts
+from timesink.measures.steps.parts import pacing_windows
 from timesink.measures.steps.per_step import period_name
 from timesink.measures.timeline import Device, of_device
 from timesink.measures.timeline.call_trees import (
@@ -139,7 +140,7 @@ def compared(before: Trace, after: Trace) -> Compared:
     """The figures of two captures."""
     sides = []
     for trace in (before, after):
-        paced = step_parts(trace).paced_by  # the GPU that paces most steps
+        paced = Counter(pacing_windows(trace).select("rank", "device").iter_rows())  # the GPU that paces most steps
         if paced:
             sides.append((trace, max(paced, key=lambda device: (paced[device], device))))
     if len(sides) < len((before, after)):

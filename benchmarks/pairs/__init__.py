@@ -1,0 +1,1 @@
+"""Pairs with a known cause: one program before and after one change, run twice."""

@@ -126,12 +126,17 @@ def foretold(findings: Sequence[tuple[str, Gpu, Any]], owed: str, step_ms: float
 def told(fault: suite.Fault, findings: Sequence[tuple[str, Any]]) -> list[str]:
     """The bottleneck that each finding counts as: one of the fault's cause as what is owed, and then its symptom, which
     is what is left beside it, as no longer that."""
-    names, cause = [str(finding.bottleneck) for _, finding in findings], suite.CAUSES.get(fault.name)
+    names, cause = [kind_of(finding) for _, finding in findings], suite.CAUSES.get(fault.name)
     if cause not in names:
         return names
     return [
         fault.bottleneck if name == cause else f"rest of {name}" if name == fault.bottleneck else name for name in names
     ]
+
+
+def kind_of(told: Any) -> str:
+    """The planted kind of what a finding or a diagnosis names."""
+    return suite.OF_KIND.get(told.bottleneck.value, told.bottleneck.value)
 
 
 def gpu_of(finding: Any) -> Gpu:
@@ -161,7 +166,7 @@ def observed(
     profiled_ms = formulas.mean_step_ms(trace)
     names = told(fault, diagnosis.findings)
     findings = [(n, gpu_of(one), one.recoverable) for n, (_, one) in zip(names, diagnosis.findings, strict=True)]
-    verdict = str(diagnosis.bottleneck)
+    verdict = kind_of(diagnosis)
     return dataclasses.replace(
         frame,
         verdict=fault.bottleneck if verdict == suite.CAUSES.get(fault.name) else verdict,
@@ -214,7 +219,7 @@ def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swep
             (card.code, worth and (worth.value, worth.low, worth.high))
             for card, worth in ((card, finding.recoverable) for card, finding in diagnosis.findings)
         )
-        return str(diagnosis.bottleneck), None if promised is None else promised.value, error, every
+        return kind_of(diagnosis), None if promised is None else promised.value, error, every
 
     with sweep.watched() as seen:
         base = figures()

@@ -187,6 +187,15 @@ LOOPS = (
 CAUSES = dict.fromkeys(LOOPS, "one_at_a_time")
 """Of faults planted as a loop over samples, relations or experts, the cause of the symptom that they are owed: whoever
 names it names more."""
+OF_KIND = {
+    "collective_awaited": "host_sync", "eager_islands": "graph_breaks",
+    "compile_dominates": "recompilation", "ranks_imbalanced": "straggler", "units_small": "communication_small",
+    "kernels_contended": "communication_exposed", "exchange_repeated": "communication_exposed",
+    "slow_link": "communication_exposed", "small_grids": "occupancy", "busy_not_working": "occupancy",
+    "unused_lanes": "occupancy", "tiny_kernels": "pointwise_unfused", "allocator_churn": "allocator",
+    "fragmentation": "allocator",
+}  # fmt: skip
+"""Causes that answer for a planted one: the kind that they are of."""
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)
 FAULTS: tuple[Fault, ...] = (
     Fault("item_per_layer", "syncs", "host_sync", fix_captured=True),

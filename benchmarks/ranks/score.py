@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults import pack
+from benchmarks.faults.score import kind_of
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis
@@ -78,7 +79,7 @@ def score(archive: Path) -> Score:
     return Score(
         capture=archive.name.removesuffix(".tar.xz"),
         named=bool(found) if causes else _is_control(diagnosis),
-        verdict=diagnosis.bottleneck.value,
+        verdict=kind_of(diagnosis),
         predicted_ms=worth.value if worth else None,
         high_ms=worth.high if worth else None,
         measured_ms=measured["fault_ms"] - measured.get("fix_ms", measured["fault_ms"]),

@@ -97,9 +97,9 @@ LAYER = Example(
     "layer",
     (
         Change("CUDA graph at the start", (), ("--graph",), "the layer's launches as one CUDA graph: no idle "
-               "time between kernels", ("IDL103",), "capture-graph", kept=False),
+               "time between kernels", ("IDL103",), "cuda_graph", kept=False),
         Change("fused norms and activation", (), FUSED, "norms, residual and SiLU times up in one kernel each",
-               ("KRN104", "KRN101"), "fuse-pointwise"),
+               ("KRN104", "KRN101"), "fuse_pointwise"),
         Change("gate and up on two streams", FUSED, ("--fused", "--streams"), "gate and up do not need each other, so "
                "they may run at once", ("STR101", "KRN107"), slack_of=PRODUCTS, kept=False),
         Change("gate and up as one product", FUSED, ONE, "one product of 22,016 columns has a shorter last wave than "
@@ -109,7 +109,7 @@ LAYER = Example(
         Change("matrices stored as [in, out]", ONE, (*ONE, "--transposed"), "another layout lets cuBLAS choose other "
                "kernels", ("KRN109", "KRN102"), slack_of=PRODUCTS, kept=False),
         Change("CUDA graph at the end", ONE, (*ONE, "--graph"), "fewer, longer kernels leave a graph less to win",
-               ("IDL103",), "capture-graph"),
+               ("IDL103",), "cuda_graph"),
     ),
     layer_attainable_ms(),
     settle=20,
@@ -118,14 +118,14 @@ LAYER = Example(
 )  # fmt: skip
 
 _RUNGS = (
-    ("--tf32", "products in TF32", "products of fp32 matrices on tensor cores", ("KRN106",), "precision tf32", 20),
+    ("--tf32", "products in TF32", "products of fp32 matrices on tensor cores", ("KRN106",), "tf32", 20),
     ("--bf16", "bf16", "products and pointwise work on half the bytes, products at twice the rate",
-     ("KRN106",), "precision bf16", 40),
+     ("KRN106",), "bf16", 40),
     ("--compile", "torch.compile", "pointwise chains and casts fused, block by block", ("KRN104", "KRN101", "IDL103"),
-     "fuse-pointwise", 60),
+     "fuse_pointwise", 60),
     ("--flash", "attention in one kernel", "the scores of all pairs stay on the chip", ("KRN103",), "", 60),
     ("--pad", "padded vocabulary", "with 50,304 rows the table's products take aligned kernels", ("KRN105",), "", 60),
-    ("--fused", "fused AdamW", "the optimizer's state is read and written once", ("KRN108",), "fuse-optimizer", 60),
+    ("--fused", "fused AdamW", "the optimizer's state is read and written once", ("KRN108",), "fused_optimizer", 60),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 
 ROOT = Path(__file__).resolve().parents[2]
-CHANGE = Change("faster", (), ("--fast",), "why not", ("KRN104",), "fuse-pointwise", "aten::mm")
+CHANGE = Change("faster", (), ("--fast",), "why not", ("KRN104",), "fuse_pointwise", "aten::mm")
 RESULT: dict[str, Any] = {
     "attainable_ms": 1.0,
     "states": {
@@ -81,13 +81,13 @@ def test_a_prediction_rests_on_findings_then_on_the_replay_then_on_nothing() -> 
     replay = {"low": 1.0, "value": 2.0, "high": 3.0}
 
     def made(findings: list[Any], price: dict[str, Any]) -> dict[str, Any]:
-        looked = {"diagnosis": {"findings": findings}, "what_if": {"fuse-pointwise": price}}
+        looked = {"diagnosis": {"findings": findings}, "what_if": {"fuse_pointwise": price}}
         return prediction(CHANGE, {**looked, "slack_ms": {"aten::mm": 0.7}})
 
     assert made([finding, other, finding], replay) == {
         "low": 0.2, "value": 0.4, "high": 0.6, "from": "finding", "codes": ["KRN104"],
     }  # fmt: skip
-    assert made([other], replay) == {**replay, "from": "what-if fuse-pointwise", "codes": []}
+    assert made([other], replay) == {**replay, "from": "what-if fuse_pointwise", "codes": []}
     nothing = {"low": 0.0, "value": 0.0, "high": 0.7, "from": "not named", "codes": []}
     assert made([other], {"none_because": "nothing in these steps matches"}) == nothing
 

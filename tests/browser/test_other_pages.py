@@ -85,7 +85,7 @@ def test_the_bars_of_steps_are_of_the_rank_that_is_chosen(opened: Open, pages: d
     page.locator("#step-plot").focus()
     page.keyboard.press("ArrowRight")
     legend = page.locator("#steps .u-legend").inner_text().replace("\n", "").replace("\t", "")
-    assert "compute10.00 ms" in legend and "blocking waits1.000 ms" in legend
+    assert "compute10.00 ms" in legend and "host sync1.000 ms" in legend
     rows = page.locator("#steps details tbody tr")
     assert rows.count() == 12
     parts = "cells => cells.slice(-2).map(cell => +cell.dataset.value)"

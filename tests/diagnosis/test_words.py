@@ -55,7 +55,7 @@ def test_a_saving_is_a_time_and_a_share_and_a_bound_is_called_one(quantity: Quan
 
 def test_a_finding_on_memory_is_priced_in_bytes() -> None:
     share = Evidence("logits", Quantity(0.4, "ratio"), "h")
-    found = replace(PRICED, bottleneck=Bottleneck.MEMORY_CAPACITY, recoverable=Quantity(0.0, "ms"), evidence=(share,))
+    found = replace(PRICED, bottleneck=Bottleneck.LOGITS_PEAK, recoverable=Quantity(0.0, "ms"), evidence=(share,))
     assert saving_text(found) == "saves memory, not time"
     sized = (
         share,

@@ -335,7 +335,7 @@ def test_a_diagnosis_of_a_window_says_so_and_counts_the_steps_it_cut(capsys: pyt
         ["show"],
         ["show", "idle"],
         ["show", "tables"],
-        ["plan", "--change", "remove-sync"],
+        ["plan", "--change", "remove_sync"],
         ["report", "-o", "{}/page.html"],
         ["report", "--export", "perfetto", "-o", "{}/trace.pftrace"],
     ],

@@ -145,7 +145,7 @@ def test_first_contact_defect_5_a_folder_of_unrelated_captures_is_refused_with_t
     [
         ["show"],
         ["show", "idle"],
-        ["plan", "--change", "remove-sync"],
+        ["plan", "--change", "remove_sync"],
         ["report", "--open"],
         ["report", "--export", "perfetto", "-o", "k.pftrace"],
     ],

@@ -79,7 +79,7 @@ CASES = {
         "report --export perfetto before.json.gz -o trace.xyz",
     ),
     "plan": Case("plan before.json.gz", "plan kernels.ncu-rep", alone=0),
-    "plan --change CHANGE": Case("plan before.json.gz --change remove-sync", "plan before.json.gz --change nothing"),
+    "plan --change CHANGE": Case("plan before.json.gz --change remove_sync", "plan before.json.gz --change nothing"),
     "try": Case("try --help", "try --only nothing -- true"),
     "fix": Case("fix --help", "fix --only nothing -- true"),
     "compare": Case("compare before.json.gz after.json.gz --exit-zero", "compare before.json.gz broken.json"),
@@ -133,7 +133,7 @@ def test_no_command_is_left_out() -> None:
 
 def typed(name: str) -> list[str]:
     """What is typed for a command, something in the place of its value."""
-    stands_for = {"FORMAT": "perfetto", "CHANGE": "remove-sync", "SYMPTOM": "slow"}
+    stands_for = {"FORMAT": "perfetto", "CHANGE": "remove_sync", "SYMPTOM": "slow"}
     return [stands_for.get(word, word) for word in name.split()]
 
 

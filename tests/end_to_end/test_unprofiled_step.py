@@ -52,7 +52,7 @@ def test_the_step_that_the_capture_measured_is_known_unless_another_is_given(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def step_ms(*options: str) -> float:
-        words = ["plan", str(measured / "rank0.json.gz"), "--change", "remove-sync", "-f", "json", *options]
+        words = ["plan", str(measured / "rank0.json.gz"), "--change", "remove_sync", "-f", "json", *options]
         assert run(words) == 0
         step_ns = json.loads(capsys.readouterr().out)["prices"][0]["step_ns"]
         assert isinstance(step_ns, (int, float))

@@ -13,11 +13,13 @@ from timesink.cli import completion
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Found
-from timesink.fixes.table import BY_NAME, FIXES, GRAMMAR
-from timesink.recipes.table import EDITS, EXCLUDED_BY, RECIPES, SWITCHES
+from timesink.fixes.table import BY_NAME, EDITS, FIXES, GRAMMAR
+from timesink.knowledge.step_parts import Bottleneck
+from timesink.recipes.table import EDITS as WRITTEN
+from timesink.recipes.table import EXCLUDED_BY, RECIPES, SWITCHES
 
 SOURCE = Path(timesink.__file__).parent
-NAMES = {name for fix in FIXES for name in (fix.name, *((fix.verb.name, fix.verb.also) if fix.verb else ()))}
+NAMES = {name for fix in FIXES for name in (fix.name, *((fix.verb.also,) if fix.verb else ()))}
 TELLING = {
     name for name in NAMES if name and not name.isalnum()
 }  # tf32 and compile are types and causes elsewhere, too
@@ -34,21 +36,21 @@ def test_no_other_place_names_a_fix() -> None:
 
 def test_every_recipe_is_a_row_and_is_made_in_some_way() -> None:
     assert {name: fix.words for name, fix in BY_NAME.items() if fix.recipe} == RECIPES
-    assert all(name in SWITCHES or name in EDITS for name in RECIPES)
+    assert all(name in SWITCHES or name in WRITTEN for name in RECIPES)
 
 
 def test_completion_and_pages_name_the_changes_there_are() -> None:
     assert [name for name, _ in completion.switches(click.Context(click.Command("try")), "")] == list(SWITCHES)
     assert [name for name, _ in completion.edits(click.Context(click.Command("fix")), "tf32,")] == [
-        f"tf32,{name}" for name in EDITS
+        f"tf32,{name}" for name in WRITTEN
     ]
     for page in ("try-changes.md", "fix-a-program.md"):
         text = (SOURCE.parents[1] / "docs" / "how-to" / page).read_text(encoding="utf-8")
         asked = re.findall(r"--only ([a-z_0-9,]+)", text)
-        assert {name for names in asked for name in names.split(",")} <= set(SWITCHES if "try" in page else EDITS)
+        assert {name for names in asked for name in names.split(",")} <= set(SWITCHES if "try" in page else WRITTEN)
     told = (SOURCE.parents[1] / "docs" / "explanation" / "edits.md").read_text(encoding="utf-8")
     first_cells = re.findall(r"^\| (`.*?) \|", told, re.MULTILINE)
-    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(EDITS)
+    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} == set(WRITTEN)
 
 
 def test_what_excludes_another_is_excluded_by_it() -> None:
@@ -59,8 +61,9 @@ def test_what_excludes_another_is_excluded_by_it() -> None:
 
 def test_rows_and_verbs_have_names_of_their_own() -> None:
     assert len(BY_NAME) == len(FIXES)
-    verbs = [name for fix in FIXES if fix.verb for name in (fix.verb.name, fix.verb.also) if name]
-    assert len(verbs) == len(set(verbs)) <= len(GRAMMAR)
+    others = [fix.verb.also for fix in FIXES if fix.verb and fix.verb.also]
+    names = [*BY_NAME, *(fix.name for fix in EDITS), *others, *(cause.value for cause in [*Bottleneck][:-2])]
+    assert len(names) == len(set(names)) == len(GRAMMAR)
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))

@@ -46,7 +46,9 @@ from tests.gate.words import plainly_said, told_in_its_idioms
 
 from timesink.diagnosis.registry import find
 from timesink.diagnosis.verdicts import Clear
-from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.fixes.table import parse_change
+from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS, Bottleneck
+from timesink.views.plan import plan, what_if_page
 
 _STEP = rf"the {TIME} (?:guessed )?(?:mean )?(?:step|window)"
 _WHOLE = re.compile(rf"(?:of|holds) {_STEP}")
@@ -145,6 +147,21 @@ def one_price(of: Answers) -> Iterator[str]:
     for door in ("md", "-v", "mcp"):
         if flat(of.verdict)[:60] not in flat(of.doors[door]).replace("\\", ""):
             yield f"{door} has another verdict than {of.verdict[:60]}"
+
+
+def one_name(of: Answers) -> Iterator[str]:
+    """The verdict, its finding's row, the bar, JSON and the server call a cause by one name, which `explain` knows."""
+    names = {finding.name: finding for _, finding in of.diagnosis.findings}
+    yield from (f"no finding is called {row.name}" for row in of.rows if row.name not in names)
+    verdict = of.screen.partition(":")[0].replace(" ", "-")
+    if names and verdict not in (*names, "no-bottleneck", "undecided"):
+        yield f"{verdict} above {list(names)}"
+    causes = {cause.value.replace("_", "-") for cause in Bottleneck}
+    for finding in of.json["findings"]:
+        if finding["name"] != finding["bottleneck"].replace("_", "-") or finding["name"] not in causes:
+            yield f"{finding['name']} is {finding['bottleneck']}"
+        if not find(finding["name"]).code:
+            yield f"explain does not know {finding['name']}"
 
 
 def dearest_first(of: Answers) -> Iterator[str]:
@@ -284,9 +301,26 @@ def one_price_for_all_doors(of: Answers) -> Iterator[str]:
 
 
 Law = Callable[[Answers], Iterator[str]]
+
+
+def changes_have_their_name(of: Answers) -> Iterator[str]:
+    """What a plan calls a change is what `plan --change` takes for it, and is priced as there."""
+    made = plan(of.trace, of.diagnosis)
+    told = {rung.id: rung.fix.name for rung in made.rungs}
+    for name in {*told, *made.singles}:
+        asked = parse_change(name)
+        if asked.label != name or told.get(name, name) != name:
+            yield f"{name} is {asked.label}"
+    for rung in made.rungs[:1]:
+        page = what_if_page(of.trace, (parse_change(rung.id.replace("_", "-")),))
+        gains = [row[4] for row in page.sheets[0].rows if row[4] is not None]
+        if not any(alike(float(gain) / 1e6, made.singles[rung.id].value) for gain in gains):
+            yield f"{rung.id} wins {made.singles[rung.id]} in a plan, and {gains} asked alone"
+
+
 LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
-    dearest_first, nothing_above, every_cause_owned,
+    dearest_first, one_name, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     advice_can_be_followed, causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
@@ -296,6 +330,7 @@ LAWS: Final[tuple[Law, ...]] = (
     plainly_said,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (
+    changes_have_their_name,
     first_change_agrees, pages_agree, report_agrees, page_commands_are_understood, change_alone_is_its_finding,
     prices_are_in_order, told_in_its_idioms,
 )  # fmt: skip

@@ -23,7 +23,7 @@ def asked(trace: Trace, finding: Finding) -> list[Priced | None]:
     target, direction = (getattr(finding.change, name, "") for name in ("target", "direction"))
     if fix is None or fix.verb is None or getattr(target, "kind", "") == "windows":  # no words
         return [price_change(finding.change, rank, trace)]  # type: ignore[arg-type]
-    changes = parse_change(f"{fix.verb.name} d2h" if direction == "d2h" else fix.verb.name).changes(trace, rank)
+    changes = parse_change(f"{fix.name} d2h" if direction == "d2h" else fix.name).changes(trace, rank)
     here = [
         made for made in changes if getattr(made, "device", (rank, finding.where.device))[1] == finding.where.device
     ]

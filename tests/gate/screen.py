@@ -18,7 +18,7 @@ def faults_of_screen(found: Diagnosis, width: int = 80) -> list[str]:
     faults += [f"too wide: {line}" for line in lines if len(line) > width and not line.startswith(COMMAND)]
     text = " ".join(" ".join(lines).split())
     groups = grouped(found)
-    told = [group for group in groups if f" {group.card.name[:_SHORTEST]}" in text]
+    told = [group for group in groups if f" {group.first.name[:_SHORTEST]}" in text]
     more = next((int(line.split()[0]) for line in lines if " more (-v): " in line), 0)
     if len(groups) > len(told) + more:
         faults.append(f"{len(groups) - len(told)} findings are neither shown nor counted")

@@ -43,9 +43,9 @@ FALSE: dict[str, tuple[Callable[[Answers], object], str, str, str]] = {
     "Markdown has another price": (doors.findings_agree, "md", r"saves 781 us", "saves 881 us"),
     "a finding is missing": (doors.findings_agree, "md", r"### 2\.", "### two."),
     "a share of another step": (doors.rows_divide, "screen", r"[\d.]+ %(?=  optimizer-unfused)", "9.4 %"),
-    "another bar": (doors.bar_is_the_budget, "screen", r"blocking waits\s+6\.68 %", "blocking waits 7.68 %"),
+    "another bar": (doors.bar_is_the_budget, "screen", r"host sync\s+6\.68 %", "host sync 7.68 %"),
     "no such command": (doors.commands_are_understood, "screen", "timesink explain", "timesink elucidate"),
-    "another lane": (pages.lane_is_the_bar, "screen", r"blocking waits\s+6\.68 %", "blocking waits 7.68 %"),
+    "another lane": (pages.lane_is_the_bar, "screen", r"host sync\s+6\.68 %", "host sync 7.68 %"),
     "a change wins more alone": (
         pages.change_alone_is_its_finding,
         "plan",

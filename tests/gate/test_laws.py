@@ -86,4 +86,4 @@ def test_a_cause_of_the_step_without_its_finding_is_caught(demo: tuple[Diagnosis
         for card, one in diagnosis.findings
     )
     (fault,) = causes_are_owned(Answers("false", trace, replace(diagnosis, findings=found)))
-    assert fault.startswith("blocking waits takes 6.68 % of the step, of which findings claim 0%")
+    assert fault.startswith("host sync takes 6.68 % of the step, of which findings claim 0%")

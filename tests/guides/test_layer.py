@@ -12,7 +12,7 @@ from tests.guides.post_layer import layers
 
 from timesink.cli.app import run
 
-ACTIONS = ["capture-graph", "fuse-pointwise", "streams 2", "tune-products"]
+ACTIONS = ["cuda_graph", "fuse_pointwise", "streams 2", "tune_matmuls"]
 
 
 @pytest.mark.parametrize("tool", ["kineto", "nsys"])

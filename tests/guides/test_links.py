@@ -77,7 +77,7 @@ def test_kernels_without_shapes_are_told_apart_by_sampled_counters(
     found = {row["part"]: row for row in sheets(capsys, "show", "ops", path)["kernels"]}
     assert found["pointwise"]["bound"] == "memory" and found["pointwise"]["dram_ratio"] == pytest.approx(0.83, abs=0.01)
     assert found["gemm"]["bound"] == "neither memory nor tensor cores"
-    assert found["idle: launch latency"]["bound"] == "launch" and found["idle: blocking waits"]["bound"] == "idle"
+    assert found["idle: launch latency"]["bound"] == "launch" and found["idle: host sync"]["bound"] == "idle"
     assert sum(row["time_ratio"] for row in found.values()) == pytest.approx(1.0, abs=0.01)
 
 

@@ -39,7 +39,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "the roofline": (ROOFLINE,),
     "every operator classified": (f"show ops {TRACE} --top 60", "show ops two_kernels.sqlite"),
     "broad first, then deep": (f"kernels --next {TRACE}",),
-    "work on the critical path": (f"plan {TRACE} --change capture-graph",),
+    "work on the critical path": (f"plan {TRACE} --change cuda_graph",),
     "which line is slow": (f"show lines {LAB}",),
     "kernels per operator": (f"show --kernels-of aten::addmm {TRACE}",),
     "one launch of one kernel": (ONE,),

@@ -125,7 +125,7 @@ def test_a_whole_exchange(root: Path) -> None:  # noqa: PLR0915  # one session
         assert any("before (" in row["statement" + MARK] for row in said["statements"])
         first, second, *_ = (await call("plan", handle=before))["rungs"]
         assert (first["change"], first["then_ms"]["value"]) == ("loader_workers", second["step_ms"])
-        (price,) = (await call("plan", handle=before, change="remove-sync"))["prices"]
+        (price,) = (await call("plan", handle=before, change="remove_sync"))["prices"]
         assert price["low_ns"] <= price["gain_ns"] <= price["high_ns"]
         assert "no counters" in (await call("show", handle=before, what="limits"))["error"]
         moved = await call("show", handle=after, what="moved", before=before)

@@ -62,7 +62,7 @@ def test_every_result_is_short_in_a_prompt_and_whole_when_written(trace: Trace) 
         timesink.diagnose(trace),
         timesink.summary(trace, top=3),
         timesink.idle(trace),
-        timesink.what_if(trace, "remove-sync"),
+        timesink.what_if(trace, "remove_sync"),
         timesink.compare(trace, AFTER),
     )
     for result in results:
@@ -83,7 +83,7 @@ def test_every_answer_says_which_command_gives_it_and_of_which_file(trace: Trace
         "kernels": trace.kernels(),
         "ranks": trace.ranks(),
         "plan": trace.plan(),
-        "what-if": trace.what_if("remove-sync"),
+        "what-if": trace.what_if("remove_sync"),
         "tables": trace,
     }
     for command, answer in answers.items():

@@ -47,7 +47,7 @@ def test_verdict_bar_findings_counts_and_next_command_follow_each_other() -> Non
     text = "\n".join(lines_of(with_findings(2)))
     marks = (
         "input pipeline: data_load", "10 steps, median 12.3 ms", "█",
-        "█ compute 60.0 %  ░ idle 40.0 %: blocking waits 8.00 %", "what to do", "2.10 ms", "rule-0", "data_load:7",
+        "█ compute 60.0 %  ░ idle 40.0 %: host sync 8.00 %", "what to do", "2.10 ms", "input-pipeline  ", "data_load:7",
         "1 clear · 1 n/a · 1 undecided (-v)", "lost: 3 data_load", "next: timesink explain",
         "timesink report data_load.json",
     )  # fmt: skip
@@ -57,7 +57,7 @@ def test_verdict_bar_findings_counts_and_next_command_follow_each_other() -> Non
 
 def test_findings_without_room_are_named() -> None:
     lines = lines_of(with_findings(30))
-    (more,) = [line for line in lines if "more (-v): rule-" in line]
+    (more,) = [line for line in lines if "more (-v): input-" in line]
     assert int(more.split()[0]) + sum(line.startswith("  2.10 ms") for line in lines) == 30
 
 
@@ -100,14 +100,14 @@ def test_at_is_a_place_to_open_and_a_thread_alone_is_none(where: Where, shown: s
 def test_a_bound_is_shown_as_one(gain: Quantity | None, shown: str) -> None:
     (entry,) = diagnosis().findings
     lines = lines_of(replace(diagnosis(), findings=((entry[0], replace(entry[1], recoverable=gain)),)))
-    row = next(line for line in lines if "starved-by-input" in line)
+    row = next(line for line in lines if "input-pipeline" in line)
     assert row.strip().startswith(shown)
 
 
 def test_what_costs_memory_is_not_said_to_save_no_time() -> None:
     """First contact defect 27."""
     (entry,) = diagnosis().findings
-    held = replace(entry[1], bottleneck=Bottleneck.MEMORY_CAPACITY, recoverable=Quantity(0.0, "ms", low=0.0, high=0.0))
+    held = replace(entry[1], bottleneck=Bottleneck.LOGITS_PEAK, recoverable=Quantity(0.0, "ms", low=0.0, high=0.0))
     assert any(
         line.strip().startswith("memory ") for line in lines_of(replace(diagnosis(), findings=((entry[0], held),)))
     )

@@ -101,7 +101,7 @@ def test_a_format_that_a_command_cannot_write_is_refused_before_anything_is_read
 def test_it_says_what_the_diagnosis_says() -> None:
     report = render(diagnosis(), Format.MD)
     assert report.startswith("## Bottleneck: `input_pipeline`\n\ndata\\_load on thread 1234 takes 3.10 ms")
-    assert "### 1. INP101 starved-by-input: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in report
+    assert "### 1. INP101 input-pipeline: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in report
     assert "| GPU idle in data\\_load | 19.5 % | 10 % | gaps under the range (device\\_ops rows 1, 5, 9" in report
     assert "- **At:** rank `0`, device `0`, thread `1234`, range `data_load`" in report
     assert "**Clear:** CPY101 copies-exposed" in report

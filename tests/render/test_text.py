@@ -78,7 +78,7 @@ def test_one_rule_on_a_thousand_ranks_is_one_finding_with_the_others_beneath() -
     (entry, *_) = diagnosis().findings
     places = tuple((entry[0], replace(entry[1], where=Where(rank=rank, device=0))) for rank in range(1000))
     text = flat(render(replace(diagnosis(), findings=places), Format.TEXT, verbose=True))
-    assert text.count("INP101 starved-by-input") == 1
+    assert text.count("INP101 input-pipeline") == 1
     assert text.count("Prefetch what data_load makes.") == 1
     assert "also rank 1, GPU 0: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in text
     assert "995 more places (--format json lists them)" in text

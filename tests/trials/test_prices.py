@@ -460,6 +460,6 @@ def test_the_plan_is_printed_all_the_same(tmp_path: Path, capsys: pytest.Capture
     assert run(["plan", trace, "--measure", "--no-cache"]) == 0
     said = capsys.readouterr().out
     assert "What to change, in this order" in said and "nothing was measured" in said and "assumed" in said
-    assert run(["plan", trace, "--measure", "--change", "fuse-attention"]) == 2
+    assert run(["plan", trace, "--measure", "--change", "fused_attention"]) == 2
     assert run(["plan"]) == 0
     assert "Changes that can be priced" in capsys.readouterr().out

@@ -58,7 +58,7 @@ def test_a_timeline_by_hand() -> None:
     assert shown(timeline) == {
         "GPU 0 idle, because of": [
             [
-                ("untraced CPU time", 30_000, 31_000),
+                ("untraced", 30_000, 31_000),
                 ("framework dispatch", 31_000, 32_000),
                 ("launch latency", 32_000, 40_000),
             ]

@@ -14,10 +14,10 @@ import numpy as np
 from timesink.diagnosis.headline import QUIET, all_alike, has_empty_steps, not_diagnosable, step_ms
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Bottleneck, Card, Clear, Finding, Found, Ruling, Undecided
+from timesink.diagnosis.verdicts import Card, Clear, Finding, Found, Ruling, Undecided
 from timesink.diagnosis.words import as_started, drifting, number, period_text, said_of_compilation
 from timesink.knowledge.ranges import ENGINE_STEP
-from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.knowledge.step_parts import IDLE_WORDS, Bottleneck
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import device_peaks
@@ -75,8 +75,8 @@ def without_finding(
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if bounds:
         most: dict[str, str] = {}
-        for card, finding in bounds:  # of several places the dearest
-            most.setdefault(card.name, f"{card.name} {saving_text(finding, interval=False)}")
+        for _, finding in bounds:  # of several places the dearest
+            most.setdefault(finding.name, f"{finding.name} {saving_text(finding, interval=False)}")
         what = f"no finding surely saves 1 % of a step: {', '.join([*most.values()][:_BOUNDS_SHOWN])}"
     if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):  # few enough, and short, or it is undecided
         what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "

@@ -26,10 +26,11 @@ from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.sharing import share_claims
 from timesink.diagnosis.undiagnosable import unclaimed
-from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
 from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps

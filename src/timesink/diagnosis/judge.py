@@ -18,7 +18,6 @@ from typing import Any, Final
 from timesink.diagnosis.places import place_of
 from timesink.diagnosis.rule import Fact, Limits, Rule, Texts, make_rule, rule_texts
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
     Claim,
     Clear,
     Evidence,
@@ -33,6 +32,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import of_period
 from timesink.fixes import Fix
 from timesink.knowledge.figures import OPTIONAL_PART, fill_figures
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import known

@@ -10,8 +10,9 @@ from importlib import import_module
 from itertools import chain
 from types import ModuleType
 
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule import Rule, rule_texts
 from timesink.errors import unknown
+from timesink.knowledge.step_parts import Bottleneck
 
 
 @cache
@@ -32,14 +33,25 @@ def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
 
 
 def find(code_or_name: str) -> Rule:
-    """The rule with that code or name, in any case. `UsageError` names the nearest ones."""
-    wanted = code_or_name.strip().lower()
+    """The rule with that code or name, or the first that finds the cause of that name, in any case and with spaces too.
+    `UsageError` names the nearest ones."""
+    wanted = "-".join(code_or_name.lower().replace("_", " ").split())
     cards = {rule: rule.card for rule in all_rules()}
     for rule, card in cards.items():
         if wanted in (card.code.lower(), card.name):
             return rule
+    for rule, card in cards.items():
+        if Bottleneck.__members__.get(wanted.replace("-", "_").upper()) in causes_of(card.name):
+            return rule
     shown = {name: f"{card.code} {card.name}" for card in cards.values() for name in (card.code, card.name)}
     raise unknown("rule", code_or_name, shown, "timesink explain")
+
+
+def causes_of(name: str) -> frozenset[Bottleneck]:
+    """What the findings of the rule of that name can be called."""
+    texts = rule_texts(name)
+    told = (texts.said, *texts.variants.values())
+    return frozenset(Bottleneck(said["bottleneck"]) for said in told if said.get("bottleneck") in set(Bottleneck))
 
 
 def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:

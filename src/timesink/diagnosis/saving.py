@@ -5,7 +5,8 @@ to win: the state that a loop of captures and changes ends on.
 from enum import StrEnum
 from typing import Final
 
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, Found, Quantity, Undecided
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, Quantity, Undecided
+from timesink.knowledge.step_parts import OF_MEMORY, Bottleneck
 from timesink.records import Record
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
@@ -26,7 +27,7 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     most_ms = max(gain.value, gain.most)
     counted = _counted(finding)
     if most_ms < _NOTHING_MS:
-        return counted or (_memory(finding) if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "saves no time")
+        return counted or (_memory(finding) if finding.bottleneck in OF_MEMORY else "saves no time")
     if gain.value < _NOTHING_MS:
         text = f"saves at most {_part(most_ms, finding)}, perhaps nothing"
     elif gain.high is not None and gain.value >= gain.high and gain.low != gain.high:

@@ -8,7 +8,8 @@ from timesink.diagnosis.gains import (
     scaled,
 )
 from timesink.diagnosis.pricing import busy_ms, claimed_ms_per_step, held_ms, needed_ms
-from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding
+from timesink.diagnosis.verdicts import Card, Claim, Finding
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace

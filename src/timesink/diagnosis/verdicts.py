@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
 
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.records import Record, field, field_names
 from timesink.units import NS_PER_MS
@@ -14,21 +14,6 @@ if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.fixes import Fix
     from timesink.model.intervals import Intervals
     from timesink.whatif import Change
-
-
-Bottleneck = StrEnum(
-    "Bottleneck",
-    "HOST_SYNC INPUT_PIPELINE HOST_TO_DEVICE_COPY DEVICE_TO_HOST_COPY LAUNCH_BOUND HOST_PYTHON HOST_UNTRACED "
-    "OPERATING_SYSTEM RUNTIME_CALLS HOST_OPERATORS GARBAGE_COLLECTION ALLOCATOR LATE_START MEMORY_CAPACITY "
-    "OPTIMIZER_UNFUSED POINTWISE_UNFUSED "
-    "ATTENTION_UNFUSED PRECISION LAYOUT_CONVERSION DTYPE_CONVERSION SHAPE_ALIGNMENT GRAPH_BREAKS RECOMPILATION "
-    "STREAM_SERIALIZATION COMMUNICATION_EXPOSED COMMUNICATION_SMALL STRAGGLER PIPELINE_BUBBLE MEMORY_BOUND_KERNEL "
-    "COMPUTE_BOUND_KERNEL LATENCY_BOUND_KERNEL OCCUPANCY UNCOALESCED BANK_CONFLICTS REGISTER_SPILLS DIVERGENCE "
-    "ATOMICS CLOCK_THROTTLED PROFILER_OVERHEAD ACTIVATIONS_RECOMPUTED FORWARD_REPEATED CONSTANTS_REBUILT "
-    "PARAMETERS_ONE_BY_ONE ONE_AT_A_TIME LAUNCHES_BLOCKING DEBUGGING_LEFT_ON THREADS_OVERSUBSCRIBED DEVICE_SHARED "
-    "PREFILL_BLOCKS BATCH_SMALL DEVICE_COPIES CACHE_COPIED REFERENCE_KERNELS NONE UNDECIDED",
-)
-"""What limits the step. The list is closed: every finding names one, and the first finding's is the diagnosis's."""
 
 
 class Quantity(Record):
@@ -158,6 +143,11 @@ class Finding(Record, eq=False):
         gain = self.recoverable
         worth = "not priced" if gain is None else f"{gain.value:.3g} {gain.unit} per {self.period}"
         return f"<Finding {self.bottleneck.value}: {worth}>"
+
+    @property
+    def name(self) -> str:
+        """The one name of its cause, as every door writes it: ``input-pipeline``."""
+        return self.bottleneck.value.replace("_", "-")
 
 
 class Found(Record, eq=False):

@@ -101,7 +101,7 @@ def _findings(diagnosis: Diagnosis) -> Iterator[SliceTrack]:
     for number, (card, finding) in enumerate(diagnosis.findings, start=1):
         for device, claimed in sorted(finding.claim.intervals.items()):
             if count := len(claimed):
-                label, names = f"finding {number}: {card.code} {card.name}", [finding.message] * count
+                label, names = f"finding {number}: {card.code} {finding.name}", [finding.message] * count
                 times = claimed.start_ns.tolist(), claimed.end_ns.tolist()
                 yield SliceTrack(_device(*device), label, *times, names, [0] * count)
 

@@ -56,23 +56,17 @@ def _as_found(found: Change) -> Change:
 
 
 class Verb(Record, eq=False):
-    """How a fix is typed after `--change`: `name`, what it `takes`, and what then is priced (`prices`).
+    """What a fix `takes` after its name where it is typed (`--change`), and what then is priced (`prices`).
 
-    `also` is another name for it. Where something must be given, or may be (in square brackets), that is a target,
-    KIND:REGEX. `options` takes the words of its own out of those after the verb: it returns the rest, and arguments for
-    `Fix.change`.
+    `also` is another name that is understood. Where something must be given, or may be (in square brackets), that is a
+    target, KIND:REGEX. `options` takes the words of its own out of those after the name: it returns the rest, and
+    arguments for `Fix.change`.
     """
 
-    name: str
     takes: str
     prices: str
     also: str = ""
     options: Callable[[list[str]], tuple[list[str], dict[str, Any]]] | None = None
-
-    @property
-    def form(self) -> str:
-        """How it is written: ``streams [kernel:REGEX] N``."""
-        return f"{self.name} {self.takes}".rstrip()
 
 
 class BenchForm(Record):
@@ -134,6 +128,11 @@ class Fix(Record, eq=False):
     def name(self) -> str:
         """Its name: of no other."""
         return self.words.name
+
+    @property
+    def form(self) -> str:
+        """How it is written after `--change`: ``streams [kernel:REGEX] N``."""
+        return f"{self.name} {self.verb.takes if self.verb else ''}".rstrip()
 
     @property
     def title(self) -> str:

@@ -65,14 +65,14 @@ def no_products(_: Trace, __: Target | None) -> str:
 
 FUSE_POINTWISE: Final = Fix(
     Words("fuse_pointwise"),
-    verb=Verb("fuse-pointwise", "[kernel:REGEX]", "runs of pointwise kernels as one"),
+    verb=Verb("[kernel:REGEX]", "runs of pointwise kernels as one"),
     find=pointwise_chains,
     aim=aimed(named_runs, fuse_pointwise),
     change=fuse_pointwise,
 )
 TUNE_PRODUCTS: Final = Fix(
-    Words("tune_products"),
-    verb=Verb("tune-products", "", "matmuls below what is attainable, with other tiles"),
+    Words("tune_matmuls"),
+    verb=Verb("", "matmuls below what is attainable, with other tiles", also="tune-products"),
     find=short_products,
     change=half_the_way,
     none=no_products,
@@ -80,23 +80,20 @@ TUNE_PRODUCTS: Final = Fix(
 FUSE_TINY_KERNELS: Final = Fix(Words("fuse_tiny_kernels"), change=merge_tiny)
 FP32: Final = Fix(
     Words("fp32"),
-    verb=Verb("precision fp32", "", "kernels in FP64 in FP32"),
+    verb=Verb("", "kernels in FP64 in FP32", also="precision fp32"),
     find=of(wide_kernels, "fp64"),
     change=narrow_fp64,
 )
 DROP_CASTS: Final = Fix(
     Words("drop_casts"),
-    verb=Verb("drop-casts", "", "casts between floating types that nobody needs"),
+    verb=Verb("", "casts between floating types that nobody needs"),
     find=cast_kernels,
     change=drop_casts,
 )
 INDEPENDENT_STREAMS: Final = Fix(
-    Words("independent_streams"),
+    Words("streams"),
     verb=Verb(
-        "streams",
-        "[kernel:REGEX] N, or range:, op:, frame:",
-        "small kernels of one stream on N streams",
-        options=take_streams,
+        "[kernel:REGEX] N, or range:, op:, frame:", "small kernels of one stream on N streams", options=take_streams
     ),
     find=one_stream_runs,
     aim=on_streams_of,
@@ -105,13 +102,13 @@ INDEPENDENT_STREAMS: Final = Fix(
 )
 JOIN_GRAPHS: Final = Fix(
     Words("join_graphs"),
-    verb=Verb("join-graphs", "", "compiled pieces as one graph"),
+    verb=Verb("", "compiled pieces as one graph"),
     find=broken_graphs,
     change=join_pieces,
 )
 OVERLAP_COLLECTIVES: Final = Fix(
     Words("overlap_collectives"),
-    verb=Verb("overlap", "[collective:REGEX]", "collectives beside computation"),
+    verb=Verb("[collective:REGEX]", "collectives beside computation", also="overlap"),
     find=collectives,
     change=OverlapCollectives,
 )

@@ -3,17 +3,19 @@
 `diagnose`, `what-if`, `plan`, the report and the MCP server read it; nothing else lists fixes. To add one, add a row to
 the file of its topic; to let one answer the findings of one more rule, add the rule's name to its `answers`.
 
-Changes as text, as they follow `--change`, are a verb of its rows or of the engine's edits, then a target and numbers:
-``scale kernel:.*gemm.* 0.5``, ``fuse-attention``, ``streams range:heads 4``.
+Changes as text, as they follow `--change`, are the name of a row or of an edit of the engine, then a target and
+numbers: ``scale kernel:.*gemm.* 0.5``, ``fused_attention``, ``streams range:heads 4``. A cause that no row answers
+names the change of its findings.
 """
 
 import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from timesink.errors import UsageError
+from timesink.errors import UsageError, did_you_mean
 from timesink.fixes import Fix, Verb, advised, compute, on_rank, take_factor, transfers, work
 from timesink.knowledge.programs import ProgramKind
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.trace import Trace
 from timesink.recipes import Words
 from timesink.recipes.table import RECIPES
@@ -50,43 +52,57 @@ _WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
 EDITS: Final = (
     Fix(
         Words("scale"),
-        verb=Verb("scale", _WORK, "how long its GPU work runs", options=take_factor),
+        verb=Verb(_WORK, "how long its GPU work runs", options=take_factor),
         change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
     ),
     Fix(
-        Words("scale-host"),
-        verb=Verb(
-            "scale-host",
-            "op:REGEX FACTOR, or range:, frame:, call:",
-            "how long its CPU time takes",
-            options=take_factor,
-        ),
+        Words("scale_host"),
+        verb=Verb("op:REGEX FACTOR, or range:, frame:, call:", "how long its CPU time takes", options=take_factor),
         change=ScaleHost,
     ),
     Fix(
         Words("drop"),
-        verb=Verb("drop", "op:REGEX, or range:, kernel:", "what should not happen at all"),
+        verb=Verb("op:REGEX, or range:, kernel:", "what should not happen at all"),
         change=DropOperator,
     ),
 )
 """What the what-if engine can do to any part of a program: no fix by itself."""
 
-GRAMMAR: Final[Mapping[str, tuple[Fix, Verb]]] = {
-    name: (fix, fix.verb) for fix in (*FIXES, *EDITS) if fix.verb for name in (fix.verb.name, fix.verb.also) if name
+_TAKES_NOTHING: Final = Verb("", "")
+GRAMMAR: Final[Mapping[str, Fix]] = {
+    **{
+        cause.value: Fix(Words(cause.value))
+        for cause in Bottleneck
+        if cause not in (Bottleneck.NONE, Bottleneck.UNDECIDED)
+    },
+    **{name: fix for fix in (*FIXES, *EDITS) for name in (fix.name, (fix.verb or _TAKES_NOTHING).also) if name},
 }
-"""Every verb."""
+"""Every name that a change is typed by: its own, in all that timesink prints; another of before; that of a cause."""
 
-OF_A_LAYER: Final = ("capture-graph", "fuse-pointwise", "streams 2", "tune-products")
+OF_A_LAYER: Final = ("cuda_graph", "fuse_pointwise", "streams 2", "tune_matmuls")
 """The actions that people take on one layer."""
 
 
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+_PLAIN: Final = {_plain(name): name for name in GRAMMAR}
+
+
 class Asked(Record, eq=False):
-    """A fix as text asks for it; `label` is that text. Without a target it changes what the rules find in a trace."""
+    """A fix as text asks for it; `label` is that text, with the fix's own name. Without a target it changes what the
+    rules find in a trace."""
 
     fix: Fix
     label: str
     target: Target | None
     options: Mapping[str, Any]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the fix as a plan has it: nothing is said of where, or how much."""
+        return self.target is None and not self.options
 
     def changes(self, trace: Trace, rank: int) -> tuple[Change, ...]:
         """What it changes on each device of a rank; none where nothing there is to be changed."""
@@ -106,13 +122,12 @@ def parse_change(text: str) -> Asked:
     except ValueError as error:
         raise UsageError(f"the change {text!r} has an open quotation: {error}") from error
     names = (" ".join(words[:2]), " ".join(words[:1]))
-    name = next((name for name in names if name in GRAMMAR), None)
+    name = next((name for name in names if _plain(name) in _PLAIN), None)
     if name is None:
-        forms = dict.fromkeys(f"{verb.form} — {verb.prices}" for _, verb in GRAMMAR.values())
-        near = [form for form in forms if words and form.startswith(f"{words[0]} ")]
-        raise UsageError(f"unknown change {names[bool(not near)]!r}", remedy=f"choose from: {'; '.join(near or forms)}")
-    fix, verb = GRAMMAR[name]
-    rest = words[len(name.split()) :]
+        near = did_you_mean(_plain(names[1]), {_plain(fix.name): fix.name for fix in GRAMMAR.values()})
+        raise UsageError(f"unknown change {names[1]!r}", remedy=f"{near} `timesink plan` lists all".lstrip())
+    fix = GRAMMAR[_PLAIN[_plain(name)]]
+    verb, rest = fix.verb or _TAKES_NOTHING, words[len(name.split()) :]
     if verb.options:
         rest, options = verb.options(rest)
     else:
@@ -120,7 +135,9 @@ def parse_change(text: str) -> Asked:
     most = 1 if verb.takes else 0
     if len(rest) > most:
         count = "one target" if most else "no target"
-        raise UsageError(f"{name} takes {count}, not {' '.join(rest)!r}", remedy=f"write {verb.form}")
+        raise UsageError(f"{name} takes {count}, not {' '.join(rest)!r}", remedy=f"write {fix.form}")
     if most and not rest and not verb.takes.startswith("["):
-        raise UsageError(f"{name} needs a target", remedy=f"write {verb.form}")
-    return Asked(fix, " ".join(words), Target.parse(rest[0]) if rest else None, options)
+        raise UsageError(f"{name} needs a target", remedy=f"write {fix.form}")
+    return Asked(
+        fix, " ".join((fix.name, *words[len(name.split()) :])), Target.parse(rest[0]) if rest else None, options
+    )

@@ -4,23 +4,27 @@ from typing import Final
 
 from timesink.fixes import BenchForm, Fix, Offer, Verb, everything, take_direction, take_workers
 from timesink.fixes.replays import waits_that_may_go
+from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
 from timesink.model.trace import Trace
 from timesink.recipes import Effort, Words, gradients, loading, parallel, reads, training
 from timesink.whatif import Target
-from timesink.whatif.changes.host import LOADER, FeedLoader, KeepMemory, MergeUnits, RemoveSyncs
+from timesink.whatif.changes.host import FeedLoader, KeepMemory, MergeUnits, RemoveSyncs
 from timesink.whatif.changes.transfers import DropExchanges, PinCopies
 
 
-def loader(_: Trace) -> tuple[Target, ...]:
-    """Whatever loads batches."""
-    return (LOADER,)
+def loader(trace: Trace) -> tuple[Target, ...]:
+    """The host time in which batches are loaded, as far as anything shows that."""
+    windows = {
+        key: part for rank in input_pipeline(trace).by_rank for key, part in loading_windows(trace, rank).items()
+    }
+    return (Target("windows", windows=windows),) if windows else ()
 
 
 LOADER_WORKERS: Final = Fix(
     loading.LOADER_WORKERS,
     elsewhere="load batches in other processes",
     answers=("input_pipeline",),
-    verb=Verb("feed-loader", "[range:REGEX] [workers=N]", "batches that come from workers", options=take_workers),
+    verb=Verb("[range:REGEX] [workers=N]", "batches that come from workers", also="feed-loader", options=take_workers),
     find=loader,
     change=FeedLoader,
     same_kernels=True,
@@ -31,9 +35,9 @@ PIN_MEMORY: Final = Fix(
     elsewhere="copy from pinned memory, asynchronously",
     answers=("pageable_copies",),
     verb=Verb(
-        "pin-copies",
         "[d2h] [TARGET]",
         "pageable copies to the GPU (or CPU) by pinned memory, overlapped",
+        also="pin-copies",
         options=take_direction,
     ),
     find=everything,
@@ -98,7 +102,7 @@ BUCKETS: Final = Fix(
 REMOVE_SYNC: Final = Fix(
     reads.REMOVE_SYNC,
     answers=("host_sync", "collective_awaited", "launch_bound/remove_sync"),
-    verb=Verb("remove-sync", "[op:REGEX | range: | call:]", "waits that go"),
+    verb=Verb("[op:REGEX | range: | call:]", "waits that go"),
     find=waits_that_may_go,
     change=RemoveSyncs,
     offer=Offer.ALWAYS,

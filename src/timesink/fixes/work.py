@@ -34,7 +34,7 @@ CHANNELS_LAST: Final = Fix(
     model.CHANNELS_LAST,
     elsewhere="keep one memory layout",
     answers=("layout_conversion",),
-    verb=Verb("keep-layout", "", "copies and conversions that only change a layout"),
+    verb=Verb("", "copies and conversions that only change a layout", also="keep-layout"),
     find=layout_kernels,
     change=keep_layout,
     beside=keep_layout_beside,
@@ -44,7 +44,7 @@ CHANNELS_LAST: Final = Fix(
 PADDING: Final = Fix(
     Words("padding", "pad sizes to multiples of 8", Effort.LINES, "the padding's share of work and memory"),
     answers=("shape_alignment",),
-    verb=Verb("align-products", "", "matmuls of operands padded to 16 bytes"),
+    verb=Verb("", "matmuls of operands padded to 16 bytes", also="align-products"),
     find=misaligned_products,
     change=align_products,
     offer=Offer.ALWAYS,
@@ -57,9 +57,9 @@ NO_RECOMPUTATION: Final = Fix(
     change=drop_extra_work,
 )
 STREAMS: Final = Fix(
-    Words("streams", "run independent work on several streams", Effort.LINES),
+    Words("overlap_streams", "run independent work on several streams", Effort.LINES),
     answers=("stream_serialization", "one_stream"),
-    verb=Verb("overlap-streams", "", "streams that take turns at once"),
+    verb=Verb("", "streams that take turns at once"),
     find=serial_streams,
     change=overlap_streams,
 )
@@ -71,7 +71,7 @@ BATCH_SMALL_CALLS: Final = Fix(
         "right only where no call needs what another computes, which a capture does not show",
     ),
     answers=("small_grids",),
-    verb=Verb("spread-grids", "", "kernels with too few blocks over all SMs"),
+    verb=Verb("", "kernels with too few blocks over all SMs", also="spread-grids"),
     find=small_grids,
     change=spread_grids,
     beside=batch_calls_beside,

@@ -1,15 +1,58 @@
-"""What each part of a step is called: device work, and the causes of idle time. Every view uses these words."""
+"""What limits a step, and what each part of a step is called. Every door uses these names, and no others."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+Bottleneck = StrEnum(
+    "Bottleneck",
+    "HOST_SYNC INPUT_PIPELINE HOST_TO_DEVICE_COPY DEVICE_TO_HOST_COPY LAUNCH_BOUND HOST_PYTHON "
+    "UNTRACED OPERATING_SYSTEM RUNTIME_CALLS HOST_OPERATORS GARBAGE_COLLECTION ALLOCATOR LATE_START SLOW_STEPS "
+    "FRAGMENTATION ALLOCATOR_CHURN LOGITS_PEAK GRADIENTS_KEPT OPTIMIZER_STATE ACTIVATIONS MEMORY_LEAK "
+    "DUPLICATED_GRADIENT_BUCKETS OPTIMIZER_UNFUSED POINTWISE_UNFUSED TINY_KERNELS "
+    "ATTENTION_UNFUSED PRECISION LAYOUT_CONVERSION DTYPE_CONVERSION SHAPE_ALIGNMENT GRAPH_BREAKS EAGER_ISLANDS "
+    "RECOMPILATION COMPILE_DOMINATES STREAM_SERIALIZATION ONE_STREAM COMMUNICATION_EXPOSED COMMUNICATION_SMALL "
+    "UNITS_SMALL EXCHANGE_REPEATED COLLECTIVE_AWAITED KERNELS_CONTENDED SLOW_LINK STRAGGLER RANKS_IMBALANCED "
+    "PIPELINE_BUBBLE MEMORY_BOUND_KERNEL COMPUTE_BOUND_KERNEL LATENCY_BOUND_KERNEL FAR_FROM_BOUND OCCUPANCY "
+    "SMALL_GRIDS BUSY_NOT_WORKING UNUSED_LANES UNCOALESCED BANK_CONFLICTS REGISTER_SPILLS DIVERGENCE "
+    "ATOMICS CLOCK_THROTTLED PROFILER_OVERHEAD ACTIVATIONS_RECOMPUTED FORWARD_REPEATED CONSTANTS_REBUILT "
+    "PARAMETERS_ONE_BY_ONE ONE_AT_A_TIME LAUNCHES_BLOCKING DEBUGGING_LEFT_ON THREADS_OVERSUBSCRIBED DEVICE_SHARED "
+    "PREFILL_BLOCKS BATCH_SMALL DEVICE_COPIES CACHE_COPIED REFERENCE_KERNELS NONE UNDECIDED",
+)
+"""What limits the step, each cause by its one name. The list is closed: every finding names one, that of its rule or of
+the rule whose cause it saw; the first finding's is the diagnosis's."""
+
+OF_MEMORY: Final = frozenset(
+    {
+        Bottleneck.LOGITS_PEAK,
+        Bottleneck.GRADIENTS_KEPT,
+        Bottleneck.OPTIMIZER_STATE,
+        Bottleneck.ACTIVATIONS,
+        Bottleneck.MEMORY_LEAK,
+        Bottleneck.DUPLICATED_GRADIENT_BUCKETS,
+    }
+)
+"""Causes that take memory, and no time."""
+OF_KERNELS: Final = frozenset(
+    {
+        Bottleneck.MEMORY_BOUND_KERNEL,
+        Bottleneck.COMPUTE_BOUND_KERNEL,
+        Bottleneck.FAR_FROM_BOUND,
+        Bottleneck.OCCUPANCY,
+        Bottleneck.SMALL_GRIDS,
+        Bottleneck.BUSY_NOT_WORKING,
+        Bottleneck.UNUSED_LANES,
+    }
+)
+"""Causes within a kernel, of which its counters say more."""
 
 IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "loader": "input pipeline",
-        "sync": "blocking waits",
+        "sync": "host sync",
         "copy_staging": "staging of copies",
-        "allocator": "memory allocation",
+        "allocator": "allocator",
         "compile": "compilation",
         "checkpoint": "checkpoint",
         "garbage_collection": "garbage collection",
@@ -17,10 +60,10 @@ IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "logging": "logging",
         "dispatch": "framework dispatch",
         "cuda_call": "runtime calls",
-        "os_call": "the operating system",
-        "python": "Python",
-        "untraced": "untraced CPU time",
-        "profiler": "the profiler itself",
+        "os_call": "operating system",
+        "python": "host Python",
+        "untraced": "untraced",
+        "profiler": "profiler overhead",
         "launch_latency": "launch latency",
         "dependency_communication": "waits for communication",
         "dependency_copy": "waits for a copy",
@@ -31,7 +74,7 @@ IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "unexplained": "unexplained",
     }
 )
-"""Causes of idle time, by the names that JSON and SQL have them under."""
+"""Causes of idle time, by the names that JSON and SQL have them under. One that a rule names has that name."""
 
 WORK_WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -44,7 +87,7 @@ WORK_WORDS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def part_words(kind: str) -> str:
-    """`compute`, or `idle: blocking waits`."""
+    """`compute`, or `idle: host sync`."""
     if kind in WORK_WORDS:
         return WORK_WORDS[kind]
     return f"idle: {IDLE_WORDS[kind]}" if kind in IDLE_WORDS else kind.replace("_", " ")

@@ -117,7 +117,7 @@ def _brief(number: int, card: Card, finding: Finding) -> dict[str, Any]:
     return {
         "finding": number,
         "rule": card.code,
-        "name": card.name,
+        "name": finding.name,
         "bottleneck": finding.bottleneck.value,
         "message" + MARK: sentence(finding.message),
         f"gain_per_{finding.period}": quantity(finding.recoverable) or "not priced",

@@ -152,7 +152,7 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
     def plan(handle: str, change: str = "") -> dict[str, Any]:
         """What to change, in which order: the step before and after each change, and why it ends. Changes nothing.
 
-        change: the price of this one alone, such as 'remove-sync' or 'scale kernel:.*gemm.* 0.5'.
+        change: the price of this one alone, such as 'remove_sync' or 'scale kernel:.*gemm.* 0.5'.
         """
         capture = captures.get(handle)
         return changes.priced_change(capture, change) if change else changes.plan_document(capture)

@@ -167,16 +167,16 @@ class AnsweringTrace(model.Trace):
 
         `UsageError` for a change that cannot be read, and for a trace without steps.
 
-        >>> prices = trace.what_if("remove-sync", "scale kernel:nvjet 0.5").table("prices")
+        >>> prices = trace.what_if("remove_sync", "scale kernel:nvjet 0.5").table("prices")
         >>> prices["change"].to_list()[:2]
-        ['remove-sync', 'scale kernel:nvjet 0.5']
+        ['remove_sync', 'scale kernel:nvjet 0.5']
         """
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.fixes.table import parse_change
         from timesink.views.plan import what_if_page
 
         if not changes:
-            raise UsageError("no change to price given", remedy='name one, such as what_if("remove-sync")')
+            raise UsageError("no change to price given", remedy='name one, such as what_if("remove_sync")')
         parsed = tuple(parse_change(text) for text in changes)
         check_device_work(self, "step to replay")
         page = what_if_page(_of_step(self, unprofiled_step_ms), parsed)

@@ -13,8 +13,8 @@ from operator import itemgetter
 from textwrap import wrap
 from typing import Final, Self
 
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
-from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
+from timesink.knowledge.step_parts import IDLE_WORDS, OF_KERNELS, OF_MEMORY, WORK_WORDS, Bottleneck
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.render import Style
 from timesink.render.parts import Group, grouped, short_place, verdict_colour
@@ -166,7 +166,7 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:
-        named = ", ".join(f"{group.card.name} {short_saving(group.first)}".strip() for group in left)
+        named = ", ".join(f"{group.first.name} {short_saving(group.first)}".strip() for group in left)
         lines += [StyledLine.of(line, "dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
     return lines
 
@@ -175,7 +175,7 @@ def _row(group: Group, which: str, where_width: int, do_width: int, several: boo
     """A finding on two or three lines: what it saves, its name above its place, what to do beside them. `which` step
     the column of shares is of."""
     finding, times = group.first, f" ×{len(group.others) + 1}" if group.others else ""
-    where = [f"{shortened(group.card.name, where_width - len(times))}{times}"]
+    where = [f"{shortened(group.first.name, where_width - len(times))}{times}"]
     if place := short_place(finding.where, several):
         where.append(_end_of(place, where_width) if finding.where.file else shortened(place, where_width))
     do = _few_lines(short_advice(finding.advice), do_width, _CELL_LINES)
@@ -204,7 +204,7 @@ def short_saving(finding: Finding) -> str:
         return f"{bound}{time_text(saved_ms * NS_PER_MS)}"
     if finding.counted_in:
         return f"in {finding.counted_in[0]}"
-    return "memory" if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "no time"
+    return "memory" if finding.bottleneck in OF_MEMORY else "no time"
 
 
 def saved_share(finding: Finding, which: str) -> str:
@@ -274,7 +274,7 @@ def _is_of_the_device(diagnosis: Diagnosis) -> bool:
         return False
     total_ns = sum(budget.period_ns for budget in diagnosis.budgets)
     computed_ns = sum(part.time_ns for budget in diagnosis.budgets for part in budget.parts if part.kind == "compute")
-    unnamed = (Bottleneck.NONE, Bottleneck.MEMORY_BOUND_KERNEL, Bottleneck.COMPUTE_BOUND_KERNEL, Bottleneck.OCCUPANCY)
+    unnamed = {Bottleneck.NONE} | OF_KERNELS
     return 0 < total_ns * _DEVICE_BOUND <= computed_ns and diagnosis.bottleneck in unnamed
 
 

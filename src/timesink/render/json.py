@@ -109,7 +109,8 @@ def _budget(budget: StepBudget) -> dict[str, Any]:
 def _finding(card: Card, finding: Finding) -> dict[str, Any]:
     gain, counted_in = finding.recoverable, finding.counted_in  # of the window, where there are no steps
     return {
-        **named(card, "code name"),
+        "code": card.code,
+        "name": finding.name,
         "bottleneck": finding.bottleneck.value,
         "message": finding.message,
         "where": finding.where.known(),

@@ -94,7 +94,7 @@ def _finding(group: Group) -> list[str]:
     evidence = listed("markdown.evidence", facts)
     places = ", ".join(f"{name} {code(str(value))}" for name, value in finding.where.known().items())
     return [
-        f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {escaped(saving_text(finding))}",
+        f"### {group.number}. {group.card.code} {escaped(finding.name)}: {escaped(saving_text(finding))}",
         *("", escaped(finding.message), "", *markdown_table(evidence), ""),
         *([f"- **At:** {places}"] if places else []),
         f"- **Do:** {escaped(finding.advice)}",

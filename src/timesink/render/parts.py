@@ -2,7 +2,6 @@
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
     Card,
     Clear,
     DeviceFigures,
@@ -15,6 +14,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.kernel_names import fused_operators, short_name
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.records import Record
 from timesink.render.tables import limit_value_text, quantity_text
 from timesink.units import NS_PER_MS, share_text, time_text

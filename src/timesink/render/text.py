@@ -106,7 +106,7 @@ def _finding(group: Group) -> RenderableType:
     finding = group.first
     head = Text.assemble(
         (f"{group.number}. ".ljust(INDENT), "bold"),
-        (f"{group.card.code} {group.card.name}", "bold cyan"),
+        (f"{group.card.code} {group.first.name}", "bold cyan"),
         "  ",
         (tied(scrub_sentence(saving_text(finding))), "bold green"),
     )

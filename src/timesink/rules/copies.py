@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.judge import Row, Rows, declare
-from timesink.diagnosis.verdicts import Bottleneck, Where
+from timesink.diagnosis.verdicts import Where
 from timesink.diagnosis.words import number
 from timesink.fixes.transfers import COPY_BEHIND, KEEP_ON_DEVICE, PIN_MEMORY, PREFETCH, PREFETCH_PAGES
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.charges import pageable_calls

@@ -13,7 +13,6 @@ import polars as pl
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template
 from timesink.diagnosis.rule import Limits, rule_texts
 from timesink.diagnosis.verdicts import (
-    Bottleneck,
     Claim,
     Clear,
     Evidence,
@@ -33,6 +32,7 @@ from timesink.knowledge.calls import DEVICE_SYNC, OF_MEMORY, call_kinds
 from timesink.knowledge.kernel_traits import OF_PYTHON
 from timesink.knowledge.operators import ALLOCATES
 from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.communication.collectives import pickled_per_step
 from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.debugging import launches_block

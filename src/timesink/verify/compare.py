@@ -194,7 +194,7 @@ def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] 
     where = finding.where
     fate = Fate.NEW if old is None else Fate.GONE if new is None else _compare_prices(before, after)
     moved = old is not None and new is not None and _moved(old[1].where, new[1].where)
-    return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line, moved)
+    return FindingChange(card.code, finding.name, finding.message, fate, before, after, where.file, where.line, moved)
 
 
 def _moved(old: Where, new: Where) -> bool:

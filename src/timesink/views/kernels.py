@@ -10,10 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from timesink.diagnosis.verdicts import Bottleneck
 from timesink.diagnosis.words import number
 from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.causes import cause_name, limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained

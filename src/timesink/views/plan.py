@@ -13,10 +13,11 @@ from timesink.diagnosis.verdicts import Diagnosis
 from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
 from timesink.fixes.measured import MeasuredPrices
-from timesink.fixes.table import GRAMMAR, OF_A_LAYER, Asked, parse_change
+from timesink.fixes.table import EDITS, FIXES, OF_A_LAYER, Asked, parse_change
 from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
+from timesink.recipes.table import SWITCHES
 from timesink.records import Record, replace
 from timesink.trials.shares import kept_prices
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -53,7 +54,7 @@ def plan_page(
     if made.refused or not ranks or trains(trace):
         return page
     rank = min(ranks)
-    named = [(one, one.changes(trace, rank)) for one in map(parse_change, OF_A_LAYER)]
+    named = [_Made(one, one.changes(trace, rank)) for one in map(parse_change, OF_A_LAYER)]
     rows = tuple(
         _row(trace, rank, asked.label if asked else "all four", gain if by else None, by, remark)
         for asked, gain, by, remark in _priced(trace, rank, named)
@@ -222,7 +223,8 @@ _NEXT_ROWS = 5  # as many as people try
 
 def grammar_page() -> Page:
     """What can be changed."""
-    rows = ((name, verb.form, verb.prices) for name, (_, verb) in GRAMMAR.items())
+    fixes = [fix for fix in (*FIXES, *EDITS) if fix.title or fix.verb]
+    rows = ((fix.name, fix.form, fix.verb.prices if fix.verb else fix.title) for fix in fixes)
     return Page("Changes that can be priced", (listed("plan.changes", rows),))
 
 
@@ -234,16 +236,46 @@ def what_if_page(trace: Trace, changes: Sequence[Asked]) -> Page:
             f"no complete step was found in {trace.source}, and a price is per step",
             remedy="mark steps with prof.step() or an NVTX range, and record at least three",
         )
-    made = {rank: [(change, change.changes(trace, rank)) for change in changes] for rank in ranks}
-    together = {rank: Together(tuple(part for _, parts in named for part in parts)) for rank, named in made.items()}
+    whole, diagnosis = {one.fix.name for one in changes if one.is_whole}, diagnose(trace)
+    alone = ladder.alone(trace, diagnosis, whole, kept_prices(trace, diagnosis)) if whole else {}
+    made = {rank: [_made(trace, rank, asked, alone) for asked in changes] for rank in ranks}
+    together = {rank: Together(tuple(part for one in named for part in one.changes)) for rank, named in made.items()}
     sheets = (_prices(trace, made), _next_path(ranks, together))
     return Page(f"What if, in {trace.source}", sheets, tuple(filter(None, (guessed_steps(trace),))))
 
 
-def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[Asked, Sequence[Change]]]]) -> Sheet:
+class _Made(Record, eq=False):
+    """A change on a rank: what it changes there, and what a plan says that it wins, where it is one of the plan's."""
+
+    asked: Asked
+    changes: Sequence[Change]
+    alone: ladder.Alone | None = None
+
+
+def _made(trace: Trace, rank: int, asked: Asked, alone: Mapping[str, ladder.Alone]) -> _Made:
+    one = alone.get(asked.fix.name) if asked.is_whole else None
+    if one is None or one.rank != rank or (asked.fix.find and not one.gain.most):  # a plan leaves out what it minds
+        return _Made(asked, asked.changes(trace, rank))
+    return _Made(asked, one.changes, one)
+
+
+def _none(trace: Trace, made: _Made) -> str:
+    """Why nothing is priced of it."""
+    asked = made.asked
+    if made.alone is not None:
+        return "by itself it wins nothing here"
+    if asked.target is not None or asked.fix.find is not None:
+        return asked.fix.none(trace, asked.target)
+    if asked.fix.name in SWITCHES:
+        return f"no replay tells: timesink try --only {asked.fix.name} -- python train.py"
+    changes = [fix.name for fix in FIXES if any(rule.partition("/")[0] == asked.fix.name for rule in fix.answers)]
+    return f"a cause; its changes: {', '.join(changes)}" if changes else "no finding asks for it here"
+
+
+def _prices(trace: Trace, made: Mapping[int, Sequence[_Made]]) -> Sheet:
     rows = []
     for rank, named in sorted(made.items()):
-        every = "all together: " + ", ".join(asked.label for asked, _ in named)
+        every = "all together: " + ", ".join(one.asked.label for one in named)
         for asked, gain, by, remark in _priced(trace, rank, named):
             rows.append(_row(trace, rank, asked.label if asked else every, gain, by, remark))
     several = any(len(named) > 1 for named in made.values())
@@ -264,20 +296,22 @@ def _row(trace: Trace, rank: int, label: str, gain: _Gain, by: str, remark: str)
     return (rank, label, step_ns, *known, by, remark)
 
 
-def _priced(
-    trace: Trace, rank: int, named: Sequence[tuple[Asked, Sequence[Change]]]
-) -> Iterator[tuple[Asked | None, _Gain, str, str]]:
+def _priced(trace: Trace, rank: int, named: Sequence[_Made]) -> Iterator[tuple[Asked | None, _Gain, str, str]]:
     """What `_gain` says of each change, and of several last of all together, which is no change that was asked for."""
     pricer, best = calibrated_pricers(trace)[rank], _NOTHING
-    every = (Together(tuple(change for _, changes in named for change in changes)),)
-    for asked, changes in [*named, (None, every)] if len(named) > 1 else named:
-        gain, by, remark = _gain(trace, pricer, rank, changes)
+    every = (Together(tuple(change for one in named for change in one.changes)),)
+    for one in [*named, None] if len(named) > 1 else named:
+        gain, by, remark = _gain(trace, pricer, rank, one.changes if one else every)
+        if one is not None and one.alone is not None and (one.alone.gain.value or one.alone.gain.most):
+            worth = one.alone.gain
+            gain = (worth.value * NS_PER_MS, (worth.low or 0.0) * NS_PER_MS, worth.most * NS_PER_MS)
+            by = by or one.alone.by
         if by == remark == "" and gain == _NOTHING:
-            remark = asked.fix.none(trace, asked.target) if asked else "nothing in these steps matches"
-        if asked is None:  # no less than the best of them, which may have been priced without a replay
+            remark = _none(trace, one) if one else "nothing in these steps matches"
+        if one is None:  # no less than the best of them, which may have been priced without a replay
             gain = gain and tuple(map(max, gain, best))
         best = tuple(map(max, gain or _NOTHING, best))
-        yield asked, gain, by, remark
+        yield one.asked if one else None, gain, by, remark
 
 
 def _gain(trace: Trace, pricer: Pricer, rank: int, changes: Sequence[Change]) -> tuple[_Gain, str, str]:

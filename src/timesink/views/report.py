@@ -126,7 +126,7 @@ def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Re
 
 def claims_of(diagnosis: Diagnosis) -> Claims:
     """What the timeline marks of a diagnosis."""
-    return [(number, card.name, finding) for _, number, card, finding in _first_of_each(diagnosis)]
+    return [(number, finding.name, finding) for _, number, _, finding in _first_of_each(diagnosis)]
 
 
 def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]:

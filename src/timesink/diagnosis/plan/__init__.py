@@ -23,12 +23,13 @@ from timesink.diagnosis.pricing import (
     worth_ms,
 )
 from timesink.diagnosis.rule import Limit
-from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Diagnosis, Finding, Quantity
+from timesink.diagnosis.verdicts import Card, Claim, Diagnosis, Finding, Quantity
 from timesink.fixes import Beside, Fix, Offer, on_rank
 from timesink.fixes.measured import MINDED, MeasuredPrices
 from timesink.fixes.table import fixes_of
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.knowledge.programs import ProgramKind
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps import steps
@@ -302,7 +303,7 @@ Named = tuple[Card, Finding]
 _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
 
-TO_LOOK_INTO: Final = frozenset({Bottleneck.HOST_UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
+TO_LOOK_INTO: Final = frozenset({Bottleneck.UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
 
 
 class Candidate(Record, eq=False):
@@ -362,14 +363,17 @@ def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, .
         left = [named for named in left if named not in own]
         if own or fix.offer is not Offer.ASKED:
             found.append(Candidate(fix, own, rules))
-    by_rule: dict[str, list[Named]] = {}
+    by_name: dict[str, list[Named]] = {}
     for named in left:
         if named[1].counted_in and not worth_ms(named[1]):
             continue  # a symptom of what another finding's change takes away
-        by_rule.setdefault(_rule_name(named[0]), []).append(named)
-    for name, own_findings in by_rule.items():
+        own_fix = named[1].fix
+        name = own_fix.name if own_fix is not None and not own_fix.title else named[1].bottleneck.value
+        by_name.setdefault(name, []).append(named)
+    for name, own_findings in by_name.items():
         words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
-        found.append(Candidate(Fix(Words(name, words), answers=(name,)), tuple(own_findings), rules))
+        answers = tuple(dict.fromkeys(_rule_name(card) for card, _ in own_findings))
+        found.append(Candidate(Fix(Words(name, words), answers=answers), tuple(own_findings), rules))
     return tuple(found)
 
 

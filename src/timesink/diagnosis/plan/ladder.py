@@ -30,6 +30,7 @@ from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
 from timesink.records import Record, field, replace
 from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.whatif import Change
 
 
 class Rung(Record):
@@ -101,6 +102,30 @@ def plan(
         return Plan(headline.step_ms(trace), refused=joint, measured=measured)
     with nullcontext() if measured is None else measured.assumed():
         return replace(_climbed(joint, worth, next(iter(diagnosis.findings), None)), measured=measured)
+
+
+class Alone(Record, eq=False):
+    """One change of a plan by itself: what it wins on the plan's `rank`, what it changes there, and how its findings
+    are priced where no replay prices it (`by`)."""
+
+    rank: int
+    gain: Quantity
+    changes: tuple[Change, ...]
+    by: str
+
+
+def alone(trace: Trace, diagnosis: Diagnosis, names: set[str], measured: MeasuredPrices | None) -> dict[str, Alone]:
+    """Of a plan's changes those that are named, each by itself."""
+    joint = changes_offered(trace, diagnosis, measured)
+    if isinstance(joint, str):
+        return {}
+    found = {}
+    with nullcontext() if measured is None else measured.assumed():
+        for name in names.intersection(joint.offered):
+            if (gain := joint.alone(name, 0.0)) is not None:
+                own, one = joint.offered[name].unreplayed(joint.rank), tuple(joint.parts({name}))
+                found[name] = Alone(joint.rank, gain, one, next((f.priced_by or "" for f in own), ""))
+    return found
 
 
 def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices | None = None) -> Joint | str:

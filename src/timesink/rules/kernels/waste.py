@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink.diagnosis.judge import Details, Row, Rows, declare
 from timesink.diagnosis.rule import Limits, Rule, make_rule
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
+from timesink.diagnosis.verdicts import Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Verdict
 from timesink.diagnosis.words import number, of_period
 from timesink.fixes import Fix
 from timesink.fixes.advised import (
@@ -267,13 +267,6 @@ def _of_parameters(single: float, kernels: float) -> str:
     return "one or more for each parameter" if single == kernels else f"{single:,.0f} of them for one parameter each"
 
 
-_LIMITED_BY: Final = {
-    "memory": Bottleneck.MEMORY_BOUND_KERNEL,
-    "compute": Bottleneck.COMPUTE_BOUND_KERNEL,
-    "latency": Bottleneck.LATENCY_BOUND_KERNEL,
-}
-
-
 def _operators(trace: Trace) -> Rows:
     if not trace[HOST_OPS].height:
         return NotApplicable("no operator is recorded")
@@ -285,7 +278,7 @@ def _operators(trace: Trace) -> Rows:
         figures = {"attained_ratio": operator.attained_ratio, "limiter": operator.limiter, "operator": operator.name}
         row = kernel_row(trace, REACH_BOUND.change(operator.kernels), subject=f"kernels of {operator.name}", **figures)
         variant = "" if operator.masked is None else "masked" if operator.masked else "attention"
-        rows.append(replace(row, bottleneck=_LIMITED_BY[operator.limiter], variant=variant))
+        rows.append(replace(row, variant=variant))
     return rows
 
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template, said_advice
 from timesink.diagnosis.rule import Limits, Rule, rule_texts
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Quantity, Undecided, Where
+from timesink.diagnosis.verdicts import Claim, Clear, Evidence, Quantity, Undecided, Where
 from timesink.knowledge.kernel_names import short_name
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import awake_ns, fused_bound, idle_clock_hz
 from timesink.measures.counters.causes import (

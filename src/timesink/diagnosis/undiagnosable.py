@@ -6,6 +6,7 @@ first: idle time without a cause is worth an nsys capture then, and kernels that
 What takes a good part of a step and is claimed by no finding is named, each such cause of idle time with why.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -107,6 +108,16 @@ def check_timeline(trace: Trace, what: str) -> None:
     """The same where `what` needs times, of the host or of a GPU."""
     if trace.extent_ns is None and SUMS not in trace:
         raise _one_by_one(trace, what) if trace.get(KERNEL_PROFILES).height else _without_gpu_work(trace, what)
+
+
+def check_comparable(before: Trace, after: Trace) -> None:
+    """The same where two captures have no steps to hold against each other."""
+    if all(trace.get(KERNEL_PROFILES).height and not trace.get(DEVICE_OPS).height for trace in (before, after)):
+        command = shlex.join(("timesink", "kernels", before.source, "--against", after.source))
+        raise UsageError("both hold kernels that were profiled one by one", remedy=f"{command} compares them")
+    for trace in (before, after):
+        if not trace.get(COMPILE_EVENTS).height:
+            check_timeline(trace, "step to compare")
 
 
 _LEAST_OF_BUSY, _MOST_OF_PROFILED = 0.5, 1.5  # clocks and medians differ by less, seconds or a wrong unit by more

@@ -5,6 +5,7 @@ were made for, and why each update was made. New runs are compared with a Studen
 keeps runs from before a lasting change together with runs after it.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from math import inf, isnan
@@ -83,11 +84,18 @@ def location(root: Path, suite: str, environment: Environment) -> Path:
 
 
 def find(
-    root: Path, suite: str, environment: Environment, workload: str, allowed: Sequence[str] = ()
+    root: Path,
+    suite: str,
+    environment: Environment,
+    workload: str,
+    allowed: Sequence[str] = (),
+    argv: Sequence[str] = (),
 ) -> Baseline | Unusable:
-    """The baseline for this environment and workload, or why there is none. `allowed`: hard facts that may differ."""
+    """The baseline for this environment and workload, or why there is none, and what makes one of the program `argv`.
+    `allowed`: hard facts that may differ."""
     path = location(root, suite, environment)
-    make = f"run timesink gate baseline update --suite {suite} --reason '...' on the trunk and commit the file"
+    update = f"timesink gate baseline update --suite {suite} --reason '...' -- {shlex.join(argv)}"
+    make = f"run `{update}` on the trunk and commit the file"
     others = sorted(path.parent.glob("*.json")) if path.parent.is_dir() else []
     if not others:
         suites = [folder.name for folder in path.parent.parent.glob("*") if any(folder.glob("*.json"))]

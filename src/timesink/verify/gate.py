@@ -142,7 +142,7 @@ class StoredGate(Record):
         The hard facts of the environment that are `allowed` may differ from the baseline's.
         """
         here = environment(command)
-        stored = find(self.root, self.suite, here, workload, allowed)
+        stored = find(self.root, self.suite, here, workload, allowed, command.argv)
         kept = stored.counters if isinstance(stored, Baseline) else {}
         differing = differences(stored.environment, here.hard) if isinstance(stored, Baseline) else stored.differences
         numbers = count(2)

@@ -85,9 +85,11 @@ def compare(
         of_run(stepping.applied(read_traces([after], cache=cache)), known[1], [after]),
     )
     with working("comparing"):
+        from timesink.diagnosis.undiagnosable import check_comparable
         from timesink.verify.compare import compare_captures
         from timesink.verify.environment import capture_facts, trace_facts
 
+        check_comparable(*traces)
         if judged.calibration is not None:
             check_calibration(judged.calibration, trace_facts(traces[0]).get("gpu", ""))
         result = compare_captures(

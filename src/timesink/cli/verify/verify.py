@@ -70,9 +70,8 @@ def verify(
     sides do different work; 3 (with --strict) if inconclusive; else 0.
     """
     target = writing.sink()
+    commands, source = sides.commands(), times.source()
     plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)
-    commands = sides.commands()
-    source = times.source()
     from timesink.verify.experiment import verify
     from timesink.verify.gate import result_of
 

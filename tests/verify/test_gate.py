@@ -300,7 +300,7 @@ def test_a_stored_gate_warms_up_once_and_holds_runs_and_counters_against_the_bas
     launcher = Launched(9.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2)
     said: list[str] = []
     stored_gate = StoredGate(tmp_path, "suite", 0.02, 0.02, None)
-    command: Any = ["program"]
+    command = Command(("program",))
     result = stored_gate.run(command, "w0", launcher, measured, allowed=[], progress=said.append)  # type: ignore[arg-type]
     assert launcher.numbers == [1, 2, 3, 4, 5, 6, 7]
     assert said[0] == "run 2: 1200 ms per step"
@@ -310,12 +310,15 @@ def test_a_stored_gate_warms_up_once_and_holds_runs_and_counters_against_the_bas
 
 def test_a_gate_without_a_baseline_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timesink.verify.gate.environment", lambda _: HERE)
-    launcher, command = Launched(), ["program"]
+    launcher, command = Launched(), Command(("python", "t.py"))
     launcher.watch = SimpleNamespace(remark="")
     result = StoredGate(tmp_path, "suite", 0.02, 0.02, None).run(
         command, "w0", launcher, {}, allowed=[], progress=print  # type: ignore[arg-type]
     )  # fmt: skip
     assert (launcher.numbers, result.rows[0].verdict.reason, result.notes) == ([], Reason.MISSING_BASELINE, ())
+    assert (
+        "timesink gate baseline update --suite suite --reason '...' -- python t.py" in result.rows[0].verdict.to_resolve
+    )
 
 
 @pytest.fixture

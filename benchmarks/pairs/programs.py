@@ -1,21 +1,21 @@
 """Twenty-two programs that are changed once each and become slower by it, and what a comparison owes of each.
 
-A builder `name(machine, changed) -> Step` makes the program as it was or as it is now. `OWED` says which kinds of
-change may stand first, and what the sentence must name where it can. Both were written down, and the pairs split by a
-hash of the name, before the first of them was captured.
+A builder `name(machine, changed) -> Step` makes the program as it was or as it is now. `owed.json` says which kinds of
+change may stand first, of kernels without operators which others too, what the sentence must name where it can, and
+the setting that was changed. It was written, and the pairs split by a hash of the name, before the first capture.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -23,54 +23,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-SEED: Final = "timesink pairs 1"
 BUSY: Final = "GPU_BUSY_FLAG"
 Step = Callable[[], object]
 
 
-class Owed(NamedTuple):
-    """Kinds of change any of which is right first; those also right where no operators are recorded; patterns of what
-    the first sentence must name, of operators and of kernels; a setting that was changed and must be a suspect."""
-
-    kinds: str
-    of_kernels: str = ""
-    operator: str = ""
-    kernel: str = ""
-    setting: str = ""
-
-
-OWED: Final[dict[str, Owed]] = {
-    "tf32_off": Owed("OTHER_KERNELS", "", "conv|mm", "", "matmul_precision"),
-    "benchmark_off": Owed("OTHER_KERNELS", "", "conv", "", "cudnn_benchmark"),
-    "deterministic_on": Owed(
-        "OTHER_KERNELS LAUNCHES OTHER_OPERATORS", "", "index|put|sort|scatter", "", "deterministic"
-    ),
-    "channels_last_lost": Owed("OTHER_KERNELS LAUNCHES", "OTHER_OPERATORS", "conv|norm", ""),
-    "sorted_for_topk": Owed("OTHER_OPERATORS", "OTHER_KERNELS LAUNCHES", "sort", "(?i)sort"),
-    "gpu_shared": Owed("SLOWER WAITING"),
-    "wait_added": Owed("WAITING"),
-    "batch_grown": Owed("OTHER_SHAPES", "OTHER_KERNELS"),
-    "length_grown": Owed("OTHER_SHAPES", "OTHER_KERNELS"),
-    "precision_up": Owed("OTHER_KERNELS"),
-    "table_uploaded": Owed("COPIES WAITS"),
-    "loss_by_hand": Owed("OTHER_OPERATORS LAUNCHES", "OTHER_KERNELS"),
-    "experts_in_turn": Owed("LAUNCHES OTHER_OPERATORS OTHER_SHAPES", "OTHER_KERNELS"),
-    "gradients_checked": Owed("WAITS"),
-    "caching_off": Owed("WAITING WAITS"),
-    "workers_gone": Owed("WAITING"),
-    "compile_off": Owed("LAUNCHES OTHER_OPERATORS", "OTHER_KERNELS", "", "", "compiled_graphs"),
-    "attention_forced": Owed("OTHER_KERNELS OTHER_OPERATORS", "", "attention", "(?i)flash|fmha|attention", "attention"),
-    "accumulated": Owed("LAUNCHES OTHER_SHAPES", "OTHER_KERNELS"),
-    "bookkeeping_added": Owed("WAITING"),
-    "clones_added": Owed("OTHER_OPERATORS LAUNCHES COPIES", "", "clone|copy|contiguous", ""),
-    "dropout_added": Owed("OTHER_OPERATORS LAUNCHES", "OTHER_KERNELS", "dropout", "(?i)dropout"),
-}  # fmt: skip
-
-
-def side_of(name: str) -> str:
-    """`tune`, or `aside`: what nothing may be tuned on. By turns in the order of a hash, so that both are as many."""
-    order = sorted(OWED, key=lambda one: hashlib.sha256(f"{SEED}:{one}".encode()).hexdigest())
-    return ("tune", "aside")[order.index(name) % 2]
+OWED: Final = json.loads((Path(__file__).parent / "owed.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS, LEAD_IN, WARM = 5, 2, 6
-LONGEST_S, PACKING_S = 80, 35
+LONGEST_S, PACKING_S, STARTS_BY = 80, 35, 0.35
 LANES, SIDES = 3, ("before", "after")
 SESSIONS, SPINS = 10, 82
 SPIN = """
@@ -202,14 +202,19 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: name == "gpu_shared")
 
 
-def all_torch(out: Path, dry: bool) -> None:
+def all_torch(out: Path, dry: bool, only: str) -> None:
     """Every side, forked; where forked ones fail, in processes of their own."""
     from benchmarks.pairs import programs
 
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # another check starts the driver, which a fork does not survive
     for imported in ("torch._dynamo", "torch.profiler"):  # else each process does, at its first optimizer step
         importlib.import_module(imported)
-    waiting = [(name, side) for name in in_order(programs.OWED) for side in SIDES]
+    waiting = [
+        (name, side)
+        for name in in_order(programs.OWED)
+        for side in SIDES
+        if name in (only.split(",") if only else programs.OWED)
+    ]
     running: dict[int, tuple[str, str]] = {}
     forks, failed = True, list[tuple[str, str]]()
     while waiting or running:
@@ -341,7 +346,7 @@ def nsys_lane(out: Path, scratch: Path, program: list[str]) -> list[str]:
     return ["bash", "-c", f"{line}; {export} && {cut}"]
 
 
-def everything(out: Path, seconds: float, dry: bool) -> None:
+def everything(out: Path, seconds: float, dry: bool, only: str) -> None:
     """All lanes at once; then starts; then archives. What has not ended by then is left out."""
     begun, scratch = time.monotonic(), Path(os.environ.get("SCRATCH", "/tmp/pairs"))
     shutil.rmtree(scratch, ignore_errors=True)
@@ -356,13 +361,13 @@ def everything(out: Path, seconds: float, dry: bool) -> None:
 
     other = None if dry else start("busy", [*program, "busy", flag])
     lanes = {
-        "torch": start("torch", [*program, "torch", str(scratch), *dries]),
+        "torch": start("torch", [*program, "torch", str(scratch), "--only", only, *dries]),
         "spins": start("spins", [*program, "spins", str(scratch)]),
     }
     if not dry:
         lanes["nsys"] = start("nsys", nsys_lane(out, scratch, program))
     until = begun + seconds - PACKING_S
-    _wait(lanes["torch"], until)
+    _wait(lanes["torch"], begun + STARTS_BY * seconds)
     for name in START_UPS if not dry else ():
         lanes[name] = start(f"start_up.{name}", [*program, "start", str(scratch), "--only", name])
     for lane in lanes.values():
@@ -422,9 +427,9 @@ def main() -> None:
     out, only, dry = given.out, given.only, given.dry
     match given.what:
         case "all":
-            everything(out, given.seconds, dry)
+            everything(out, given.seconds, dry, only)
         case "torch":
-            all_torch(out, dry)
+            all_torch(out, dry, only)
         case "one":
             raise SystemExit(one_side(*only.split("."), out, dry))
         case "nsys":

@@ -5,11 +5,13 @@ import jsonschema
 import polars as pl
 import pytest
 from benchmarks.faults import slower
+from benchmarks.pairs import score
 from hypothesis import given, settings
 from tests.laws import examples
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.capture.agent.settings import program_settings
 from timesink.measures.steps.parts import step_kinds
 from timesink.measures.steps.work import step_work
 from timesink.model.tables import DEVICE_OPS
@@ -69,17 +71,20 @@ def test_nothing_changes_against_itself_nor_where_every_kernel_has_another_name(
 
 
 def program(*work: tuple[str, str, str, int], wait_us: int = 0, idle_us: int = 0) -> Trace:
-    """Two marked steps of operators: name, shapes, kernel, length in us. Then the program waits, or does nothing."""
+    """Two marked steps of operators: name, shapes, its kernels, length of each in us. Then the program waits, or does
+    nothing."""
     rows: dict[str, list[str]] = {"host_ops": [], "api_calls": [], "device_ops": [], "ranges": []}
     now, number = 0, 0
     for step in range(3):
         begun = now
         for name, shapes, kernel, length in work:
-            number += 1
-            rows["host_ops"].append(f"| o{number} | {name} | {now} | {now + 4} | {shapes} |")
-            rows["api_calls"].append(f"| c{number} | cudaLaunchKernel | {now + 1} | {now + 3} | {number} |")
-            rows["device_ops"].append(f"| k{number} | {kernel} | {now + 3} | {now + 3 + length} | {number} |")
-            now += length + 4
+            of_it, since = kernel.split("+"), now
+            for one in of_it:
+                number += 1
+                rows["api_calls"].append(f"| c{number} | cudaLaunchKernel | {now + 1} | {now + 3} | {number} |")
+                rows["device_ops"].append(f"| k{number} | {one} | {now + 3} | {now + 3 + length} | {number} |")
+                now += length + 4
+            rows["host_ops"].append(f"| o{number} | {name} | {since} | {now - length} | {shapes} |")
         if wait_us:
             rows["api_calls"].append(f"| w{step} | cudaDeviceSynchronize | {now} | {now + wait_us} | 0 |")
         now += wait_us + idle_us
@@ -103,6 +108,8 @@ ADD = ("aten::add", "[[8,8]]", "pointwise", 20)
      (program((*MM[:3], 180), ADD), ChangeKind.SLOWER, "aten::mm"),
      (program(("aten::mm", "[[16,8],[8,8]]", "gemm_a", 180), ADD), ChangeKind.OTHER_SHAPES, "aten::mm"),
      (program(MM, *[ADD] * 6), ChangeKind.LAUNCHES, "aten::add"),
+     (program(MM, (*ADD[:2], "+".join(["pointwise"] * 6), 20)), ChangeKind.OTHER_KERNELS, "aten::add"),
+     (program(MM, ("aten::add", "[[9,9]]", "+".join(["pointwise"] * 6), 20)), ChangeKind.OTHER_SHAPES, "aten::add"),
      (program(MM, ADD, ("aten::mul", "[[8,8]]", "times", 90)), ChangeKind.OTHER_OPERATORS, "aten::mul"),
      (program(MM, ADD, idle_us=100), ChangeKind.WAITING, ""),
      (program(("aten::miopen_mm", MM[1], "Cijk", 180), ADD), ChangeKind.OTHER_OPERATORS, "aten::miopen_mm")],
@@ -151,6 +158,25 @@ def test_settings_that_could_do_it_stand_first() -> None:
     assert [one.can_cause for one in suspects(differing, ())] == [False] * 3
 
 
+def test_every_setting_that_a_capture_keeps_could_do_something_and_none_could_do_all() -> None:
+    kept = (*program_settings(), "threads", "anomaly_mode", "deterministic", "cudnn_deterministic", "cudnn_benchmark",
+            "compiled_graphs", "attention", "matmul_precision", "ranks_here", "others_busy")  # fmt: skip
+    for name in kept:
+        could = [suspects({name: ("a", "b")}, (StepChange(kind, "", 1, ()),))[0].can_cause for kind in ChangeKind]
+        assert 0 < sum(could) < len(could), name
+
+
+def test_a_profiler_that_slows_one_side_more_is_told_beside_the_change() -> None:
+    sides = program(MM, ADD, idle_us=400), program(MM, ADD)
+    assert "without the profiler" not in page(compare_captures(sides)).title
+    told = sides[0].with_unprofiled_step(130_000.0), sides[1].with_unprofiled_step(150_000.0)
+    assert page(compare_captures(told)).title.startswith("-400 us of -400 us a step (+20.0 us without the profiler): ")
+    alike = sides[0].with_unprofiled_step(530_000.0), sides[1].with_unprofiled_step(140_000.0)
+    assert "without the profiler" not in page(compare_captures(alike)).title
+    assert "step without the profiler" in [row.name for row in compare_captures(alike).rows]
+    assert "step without the profiler" not in [row.name for row in compare_captures((sides[0], told[1])).rows]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [("h100_Falconsai_nsfw_image_detection", "mi300_Falconsai_nsfw_image_detection"),
@@ -197,3 +223,21 @@ def test_of_all_pairs_of_the_suite_nine_in_ten_lead_with_their_cause() -> None:
     assert len(pairs) == 58
     assert held(pairs) >= 0.9
     assert held([pair for pair in pairs if slower.side_of(pair.program) == "aside"]) >= 0.9
+
+
+def test_new_pairs_lead_with_their_cause_and_suspect_the_setting_that_was_changed() -> None:
+    pairs = list(score.all_scored("tune", ("deterministic_on", "length_grown", "precision_up")))
+    assert [one.name for one in pairs if one.is_right and one.apart_ratio < 0.02] == [
+        "deterministic_on", "length_grown", "precision_up",
+    ]  # fmt: skip
+    assert [one.is_suspected for one in pairs] == [True, None, None]
+
+
+@pytest.mark.slow
+def test_of_all_new_pairs_nine_in_ten_lead_with_their_cause() -> None:
+    shown = [one for one in score.all_scored() if one.is_shown]
+    assert len(shown) == 14
+    assert sum(one.is_right for one in shown) >= 0.9 * len(shown)
+    assert all(one.apart_ratio < 0.02 and one.is_suspected is not False for one in shown)
+    alike = {"benchmark_off", "caching_off", "channels_last_lost", "precision_up", "table_uploaded", "tf32_off"}
+    assert all((one.result.joined_ratio or 0) >= 0.95 for one in shown if one.name in alike)

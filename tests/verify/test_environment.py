@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import UsageError
+from timesink.model.trace import Trace
 from timesink.verify.environment import (
     Command,
     Environment,
@@ -15,6 +16,7 @@ from timesink.verify.environment import (
     find_manifest,
     parse_gpus,
     read_manifest,
+    trace_facts,
     workload,
 )
 
@@ -83,6 +85,25 @@ def test_manifests_differ_by_what_was_changed_and_not_by_when(tmp_path: Path) ->
         (tmp_path / f"{name}.json.manifest.json").write_text(json.dumps(content))
     found = [find_manifest(tmp_path / f"{name}.json") for name in "ab"]
     assert differences(*(read_manifest(path) for path in found if path)) == {"config.batch": ("8", "16")}
+
+
+def test_manifests_of_captures_differ_by_versions_and_settings_and_by_nothing_that_was_measured(tmp_path: Path) -> None:
+    for name, torch, busy, count in (("a", "2.10", "0 %", 1), ("b", "2.11", "71 %", 2)):
+        rank = {
+            "rank": 0, "start_up_ns": [["imports", "torch", count]], "unprofiled": {"step_ms": count},
+            "settings": {"threads": str(count)}, "software": {"torch": torch, "cudnn": "9"},
+        }  # fmt: skip
+        content = {
+            "timesink_manifest": 1, "made": f"2026-11-2{count}", "facts": {"batch": str(count)},
+            "gpus": [{"index": "0", "utilization.gpu": busy, "clocks.sm": f"{count} MHz", "power.limit": "700 W"}],
+            "ranks": [rank, {**rank, "rank": 1}],
+        }  # fmt: skip
+        (tmp_path / f"{name}.json.manifest.json").write_text(json.dumps(content))
+    sides = [read_manifest(tmp_path / f"{name}.json.manifest.json") for name in "ab"]
+    assert differences(*sides) == {"torch": ("2.10", "2.11")}
+    assert sides[0]["gpus.power.limit"] == "700 W"
+    traces = [Trace("a", {}).with_facts({"batch": value}) for value in "12"]
+    assert differences(*map(trace_facts, traces)) == {"batch": ("1", "2")}
 
 
 def test_no_manifest_is_none_and_a_broken_one_is_named(tmp_path: Path) -> None:

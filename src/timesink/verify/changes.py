@@ -27,9 +27,10 @@ class WorkName(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What a work costs on one side, per step: time, launches, and time by kernel."""
+    """What a work costs on one side, per step: time, runs of its operator, launches, and time by kernel."""
 
     total_ns: int
+    calls: float
     launches: float
     kernels: Mapping[str, int]
 
@@ -53,7 +54,7 @@ class Joined(NamedTuple):
         return self.after.total_ns - self.before.total_ns
 
 
-_NOTHING: Final = Side(0, 0.0, {})
+_NOTHING: Final = Side(0, 0.0, 0.0, {})
 Sides = dict[WorkName, Side]
 _SAME, _SHAPES, _KERNEL = 2, 4, 5  # levels up to which work is the same, has other shapes, has the same kernel
 
@@ -94,12 +95,12 @@ def join_work(before: Sides, after: Sides) -> Iterator[Joined]:
 
 
 def _sum(sides: Iterable[Side]) -> Side:
-    total_ns, count, kernels = 0, 0.0, defaultdict[str, int](int)
+    total_ns, calls, launches, kernels = 0, 0.0, 0.0, defaultdict[str, int](int)
     for side in sides:
-        total_ns, count = total_ns + side.total_ns, count + side.launches
+        total_ns, calls, launches = total_ns + side.total_ns, calls + side.calls, launches + side.launches
         for name, spent_ns in side.kernels.items():
             kernels[name] += spent_ns
-    return Side(total_ns, count, kernels)
+    return Side(total_ns, calls, launches, kernels)
 
 
 class Part(NamedTuple):
@@ -187,24 +188,24 @@ def _name(part: Part) -> str:
     return f"{_KINDS[part.kind]}: {told}{f' in {place}' if place else ''}{fate}".removesuffix(": ")
 
 
-Row = tuple[str, str, str, str, str, str, str, int, float]
+Row = tuple[str, str, str, str, str, str, str, int, float, float]
 
 
 def _per_step(side: StepWork) -> list[Row]:
-    """kind, cause, op, shapes, place, kernel, grid, whole nanoseconds and launches per step."""
+    """kind, cause, op, shapes, place, kernel, grid, whole nanoseconds, runs of the operator and launches per step."""
     frame, steps = side.frame, max(side.step_count, 1)
     shares = apportion(frame["total_ns"].to_list(), steps)
-    counts = (frame["count"] / steps).to_list()
-    texts = frame.drop("total_ns", "count").rows()
-    return [(*row, share, count) for row, share, count in zip(texts, shares, counts, strict=True)]
+    counts = [(frame[name] / steps).to_list() for name in ("calls", "count")]
+    texts = frame.drop("total_ns", "count", "calls").rows()
+    return [(*row, *figures) for row, *figures in zip(texts, shares, *counts, strict=True)]
 
 
 def _works(rows: Iterable[Row], wanted: str) -> Sides:
     gathered: dict[WorkName, list[Side]] = defaultdict(list)
-    for kind, _, op, shapes, place, kernel, grid, total_ns, count in rows:
+    for kind, _, op, shapes, place, kernel, grid, total_ns, calls, launches in rows:
         if kind == wanted:  # a kernel without an operator is work of its own
             name = WorkName(op, shapes, place) if op else WorkName("", f"{kernel} {grid}", place)
-            gathered[name].append(Side(total_ns, count, {kernel: total_ns}))
+            gathered[name].append(Side(total_ns, calls, launches, {kernel: total_ns}))
     return {name: _sum(sides) for name, sides in gathered.items()}
 
 
@@ -212,13 +213,15 @@ def _idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[Part]:
     """Idle time by cause and by who waits; `calls` launch on each side."""
     spent: list[dict[tuple[str, str], int]] = [defaultdict(int), defaultdict(int)]
     for side, own in zip(spent, rows, strict=True):
-        for kind, cause, op, *_, total_ns, _ in own:
+        for kind, cause, op, *_, total_ns, _, _ in own:
             if kind == work.IDLE:
                 side[cause, op] += total_ns
     kernels = [sum(row[-1] for row in side if row[0] != work.IDLE) for side in rows]
     for cause, op in dict.fromkeys([*spent[0], *spent[1]]):
         counts = calls if cause in LAUNCHING_CAUSES else kernels if cause in BETWEEN_KERNELS else (0.0, 0.0)
-        before, after = (Side(side.get((cause, op), 0), count, {}) for side, count in zip(spent, counts, strict=True))
+        before, after = (
+            Side(side.get((cause, op), 0), count, count, {}) for side, count in zip(spent, counts, strict=True)
+        )
         yield Part(work.IDLE, cause, Joined(WorkName(op, "", IDLE_WORDS.get(cause, cause)), before, after, 1))
 
 
@@ -232,27 +235,35 @@ def _whole(part: Part) -> Iterator[Piece]:
 
 
 def _taken_apart(part: Part) -> Iterator[Piece]:
-    """Launches more or fewer at their price, and what each of the others costs more."""
-    joined, delta_ns = part.joined, part.joined.delta_ns
+    """Runs of the operator more or fewer at their price, and what each of the others costs more: of the same shapes
+    launches more or fewer in a run are other kernels, and so is all of it where they share none of weight."""
+    joined = part.joined
     _, before, after, level = joined
     if level > _KERNEL:
-        both_named = bool(joined.name.op) or level != _KERNEL + 1
-        yield ChangeKind.OTHER_OPERATORS if both_named else ChangeKind.OTHER_KERNELS, "", _changed(joined, delta_ns)
+        is_kernel = level == _KERNEL + 1 and not joined.name.op
+        kind = ChangeKind.OTHER_KERNELS if is_kernel else ChangeKind.OTHER_OPERATORS
+        yield kind, "", _changed(joined, joined.delta_ns)
         return
-    launched_ns = launches_cost(before, after)
-    if launched_ns:
-        yield ChangeKind.LAUNCHES, "", _changed(joined, launched_ns)
+    calls = before.calls, after.calls
+    called_ns = more_cost(before, after, calls, calls)
+    pieces = {ChangeKind.LAUNCHES: called_ns}
+    left_ns = joined.delta_ns - called_ns
     if _SAME < level <= _SHAPES:
-        kind = ChangeKind.OTHER_SHAPES
+        pieces[ChangeKind.OTHER_SHAPES] = left_ns
     else:
-        kind = ChangeKind.SLOWER if same_kernels(before, after) else ChangeKind.OTHER_KERNELS
-    yield kind, "", _changed(joined, delta_ns - launched_ns)
+        same, in_common = same_kernels(before, after), min(before.calls, after.calls)
+        launched = [side.launches * in_common / side.calls if side.calls else 0.0 for side in (before, after)]
+        of_all = before.launches, after.launches
+        pieces[ChangeKind.OTHER_KERNELS] = more_cost(before, after, launched, of_all) if same else left_ns
+        pieces[ChangeKind.SLOWER] = left_ns - pieces[ChangeKind.OTHER_KERNELS]
+    yield from ((kind, "", _changed(joined, time_ns)) for kind, time_ns in pieces.items() if time_ns)
 
 
-def launches_cost(before: Side, after: Side) -> int:
-    """Nanoseconds of the launches that only one side makes, at what one costs there."""
-    dearer = after if after.launches > before.launches else before
-    return round((after.launches - before.launches) * dearer.total_ns / dearer.launches) if dearer.launches else 0
+def more_cost(before: Side, after: Side, counts: Sequence[float], of_all: Sequence[float]) -> int:
+    """Nanoseconds of what one side has more of, at what one of all that this side has costs there."""
+    more = counts[1] - counts[0]
+    dearer, every = (after, of_all[1]) if more > 0 else (before, of_all[0])
+    return round(more * dearer.total_ns / every) if every else 0
 
 
 def same_kernels(before: Side, after: Side) -> bool:
@@ -265,7 +276,7 @@ def _changed(joined: Joined, delta_ns: int) -> ChangedWork:
     name, before, after, _ = joined
     shapes = name.shapes if name.op else ""
     return ChangedWork(
-        name.op, shapes, name.place, before.kernel, after.kernel, before.launches, after.launches,
+        name.op, shapes, name.place, before.kernel, after.kernel, before.calls, after.calls,
         before.total_ns, after.total_ns, delta_ns,
     )  # fmt: skip
 
@@ -280,8 +291,9 @@ _IDLE_KINDS: Final = {
 
 def _of_idle(part: Part) -> Iterator[Piece]:
     """Blocking waits by who waits; waiting for launches by how many there are; other waiting by cause."""
-    joined, launched_ns = part.joined, launches_cost(part.joined.before, part.joined.after)
-    if launched_ns:
+    joined, (before, after) = part.joined, part.joined[1:3]
+    counts = before.launches, after.launches
+    if launched_ns := more_cost(before, after, counts, counts):
         yield ChangeKind.LAUNCHES, "", _changed(joined, launched_ns)
     kind = _IDLE_KINDS.get(part.cause, ChangeKind.WAITING)
     yield kind, part.cause if kind is ChangeKind.WAITING else "", _changed(joined, joined.delta_ns - launched_ns)

@@ -28,12 +28,14 @@ from timesink.verify.counters import step_metrics
 from timesink.verify.environment import HARD, differences, not_one_change, trace_facts
 from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
 from timesink.verify.outcomes import (
+    WITHOUT_PROFILER,
     ChangeVerdict,
     Contribution,
     Fate,
     FindingChange,
     GateResult,
     GateRow,
+    How,
     Outcome,
     RangeChange,
     RangeSide,
@@ -59,6 +61,8 @@ def compare_captures(
     Facts that are `allowed` to differ forbid no comparison. Without a `deviation` between runs there is no verdict.
     """
     before, after = facts or (trace_facts(sides[0]), trace_facts(sides[1]))
+    if all(trace.settings for trace in sides):
+        before, after = {**sides[0].settings, **before}, {**sides[1].settings, **after}
     differing = differences(before, after)
     times_ns = [[float(value) for value in step_series(trace)] for trace in sides]
     series = [[value / 1e9 for value in side] for side in times_ns]
@@ -66,7 +70,7 @@ def compare_captures(
     if verdict is None:
         verdict = judge_captures(series[0], series[1], threshold_ratio, deviation)
     means = [sum(side) / len(side) if side else None for side in series]
-    rows = [GateRow("step time (mean)", "s", means[0], means[1], verdict), *_shares(sides, verdict)]
+    rows = [GateRow("step time (mean)", "s", means[0], means[1], verdict), *_shown(sides, verdict)]
     findings = () if diagnoses is None else finding_changes(*diagnoses)
     result = GateResult("", "two captures", tuple(rows), differing, findings=findings)
     if verdict.outcome is Outcome.INVALID:
@@ -92,13 +96,20 @@ def comparability(
     return invalid(threshold_ratio, reason, why, way)
 
 
-def _shares(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]:
-    """Shares of the step and launches per step, shown and not judged: one run says little of them."""
+def _shown(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]:
+    """The step as it was timed without the profiler, shares of the step, launches per step: shown and not judged, since
+    one run says little of them."""
     before, after = (step_metrics(trace) for trace in sides)
     quiet = inconclusive(verdict.threshold_ratio, Reason.UNCALIBRATED, "one run per side", "")
+    old, new = (None if (ns := trace.unprofiled_step_ns) is None else ns / 1e9 for trace in sides)
+    timed = [GateRow(WITHOUT_PROFILER, "s", old, new, quiet, how=How.EXACT, gated=False)]
     return [
-        GateRow(name, before[name].unit, before[name].value, after[name].value, quiet, how=after[name].how, gated=False)
-        for name in sorted(before.keys() & after.keys())
+        *(timed if old and new else []),
+        *(
+            GateRow(name, one.unit, one.value, after[name].value, quiet, how=one.how, gated=False)
+            for name, one in sorted(before.items())
+            if name in after
+        ),
     ]
 
 

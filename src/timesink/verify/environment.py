@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.records import Record, field, replace
@@ -316,6 +317,11 @@ _INCIDENTAL = frozenset((
     "date", "time", "started", "finished", "ended", "duration", "seconds", "pid", "output", "outputs", "path",
     "paths", "file", "files", "sha", "digest", "size", "bytes", "uuid", "id", "session", "created",
 ))  # fmt: skip
+# Of a manifest of ours: what a run measured, and what its trace tells already.
+_MEASURED: Final = re.compile(
+    r"(timesink_manifest|made|missing|doubts|unprofiled|steps|facts|tool\.plan\.(steps|folder)|ranks(?!\.software)"
+    r"|gpus\.(index|name|clocks\.(sm|mem)$|power\.draw|utilization|temperature))\b"
+)
 # Without these two captures are no measurements of the same thing.
 HARD = ("trace format", "ranks", "gpus", "gpu")
 
@@ -334,7 +340,10 @@ def read_manifest(path: Path) -> dict[str, str]:
     except (OSError, ValueError) as broken:
         what = f"{path} is not a readable manifest: {broken}"
         raise UsageError(what, remedy="leave it away or make it anew") from broken
-    return {name: value for name, value in _flat(content).items() if not _is_incidental(name)}
+    flat = {name: value for name, value in _flat(content).items() if not _is_incidental(name)}
+    if "timesink_manifest" not in flat:
+        return flat
+    return {name.removeprefix("ranks.software."): flat[name] for name in flat if not _MEASURED.match(name)}
 
 
 def _is_incidental(name: str) -> bool:
@@ -343,13 +352,14 @@ def _is_incidental(name: str) -> bool:
 
 
 def trace_facts(trace: Trace) -> dict[str, str]:
-    """What the trace itself says of how and where it was made."""
+    """What the trace itself says of how and where it was made, and what its author said of its run."""
     from timesink.model.tables import DEVICES, SOURCES
 
     sources, devices = trace.get(SOURCES), trace.get(DEVICES)
     formats, tools = sources["format"].unique().sort(), sources["tool_version"].drop_nulls().unique().sort()
     names = devices["name"].drop_nulls().unique().sort()
     facts = {
+        **trace.facts,
         "trace format": ", ".join(formats),
         "profiler version": ", ".join(tools),
         "ranks": str(sources["rank"].n_unique()),
@@ -369,11 +379,13 @@ def capture_facts(paths: tuple[Path, Path], traces: tuple[Trace, Trace]) -> tupl
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, str]:
-    match content:
-        case dict():
-            parts = [_flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items()]
-            return {name: value for part in parts for name, value in part.items()}
-        case list():
-            return {prefix: json.dumps(content, sort_keys=True)}
-        case _:
-            return {prefix: str(content)}
+    """Values by dotted name; of a list of records, such as ranks, what each says, told once where they agree."""
+    if isinstance(content, dict):
+        parts = [_flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items()]
+        return {name: value for part in parts for name, value in part.items()}
+    if isinstance(content, list) and content and all(isinstance(one, dict) for one in content):
+        told: dict[str, dict[str, None]] = {}
+        for name, value in (pair for one in content for pair in _flat(one, prefix).items()):
+            told.setdefault(name, {})[value] = None
+        return {name: ", ".join(values) for name, values in told.items()}
+    return {prefix: json.dumps(content, sort_keys=True) if isinstance(content, list) else str(content)}

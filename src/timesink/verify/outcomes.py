@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.records import Record, field
@@ -145,6 +145,10 @@ class How(StrEnum):
     RUNS = "runs"
     EXACT = "exact"
     SHARE = "share"
+
+
+WITHOUT_PROFILER: Final = "step without the profiler"
+"""The row of steps that a capture timed before it recorded others."""
 
 
 class GateRow(Record):

@@ -7,16 +7,17 @@ from typing import Final
 from timesink.verify.outcomes import ChangeKind, StepChange, Suspect
 
 _PROGRAM: Final = "argv|argument|command|config|git|commit|program|module|torch|transformers|accelerate|lightning"
-_LIBRARIES: Final = "torch|triton|cudnn|cublas|cuda|rocm|hip|miopen|driver|profiler|flash|tf32|precision|determin|gpu"
+_CHOICES: Final = "flash|attention|tf32|precision|determin|benchmark"
+_LIBRARIES: Final = f"torch|triton|cudnn|cublas|cuda|rocm|hip|miopen|driver|profiler|gpu|{_CHOICES}"
 _HOST: Final = "python|thread|omp_|mkl_|cpu|host|kernel|arch|affinity|numa|cgroup"
 _COULD: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.SLOWER: "gpu|clock|power|memory|mig|driver|busy|temperature|ecc|mps",
     ChangeKind.OTHER_KERNELS: _LIBRARIES,
-    ChangeKind.LAUNCHES: f"{_PROGRAM}|compile|graph|blocking|{_HOST}",
+    ChangeKind.LAUNCHES: f"{_PROGRAM}|{_CHOICES}|compile|graph|blocking|anomaly|{_HOST}",
     ChangeKind.OTHER_SHAPES: f"{_PROGRAM}|batch|shape|length|ranks",
     ChangeKind.OTHER_OPERATORS: f"{_PROGRAM}|{_LIBRARIES}|compile",
     ChangeKind.WAITS: f"{_PROGRAM}|blocking|anomaly|debug",
-    ChangeKind.WAITING: f"{_PROGRAM}|{_HOST}|worker|alloc|stack|profiler",
+    ChangeKind.WAITING: f"{_PROGRAM}|{_HOST}|worker|alloc|stack|profiler|busy|blocking|anomaly|compile",
     ChangeKind.COMMUNICATION: "nccl|rccl|rank|gpu|topology|driver|torch|argv|git|p2p|ib_",
     ChangeKind.COPIES: f"{_PROGRAM}|pin|driver|numa|pcie",
 }

@@ -19,7 +19,7 @@ from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.parts import pacing_windows, range_labels
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import attribution, host_nesting, host_places, launch_links, names_at
-from timesink.model.arrays import Int32Array, Int64Array, found_at, none_of
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, found_at, none_of
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of
@@ -30,7 +30,8 @@ from timesink.records import Record
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "communication", "copy", "idle"
 BETWEEN_KERNELS: Final = ("kernel_gap", "graph_gap")
 _TEXT: Final = ("kind", "cause", "op", "shapes", "place", "kernel", "grid")
-_SCHEMA: Final = pl.Schema(dict.fromkeys(_TEXT, pl.String()) | dict.fromkeys(("total_ns", "count"), pl.Int64()))
+_FIGURES: Final = ("total_ns", "count", "calls")
+_SCHEMA: Final = pl.Schema(dict.fromkeys(_TEXT, pl.String()) | dict.fromkeys(_FIGURES, pl.Int64()))
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
@@ -39,7 +40,8 @@ class StepWork(Record, eq=False):
 
     `launches`: calls that launched device work in them. `frame`: kind (compute, communication, copy, idle), cause (of
     idle time), op and shapes (of the innermost operator; of a wait, who waits; else empty), place (its module, else the
-    innermost range), kernel and grid (with the block), total_ns, count (of device work; of idle time 0).
+    innermost range), kernel and grid (with the block), total_ns, count (of device work; of idle time 0), calls (runs
+    of the operator that launched it, each once; of work without an operator the count).
     """
 
     step_count: int
@@ -55,7 +57,7 @@ def step_work(trace: Trace) -> StepWork:
     for device, within in critical_path(trace):
         launches += _launches(trace, device, within)
         parts.append(_taken_apart(trace, device, within))
-    frame = pl.concat(parts).group_by(_TEXT, maintain_order=True).agg(pl.col("total_ns", "count").sum())
+    frame = pl.concat(parts).group_by(_TEXT, maintain_order=True).agg(pl.col(_FIGURES).sum())
     span_ns = int((windows["end_ns"] - windows["start_ns"]).sum())
     return StepWork(windows.height, span_ns, launches, frame.filter((pl.col("total_ns") > 0) | (pl.col("count") > 0)))
 
@@ -133,7 +135,8 @@ def _taken_apart(trace: Trace, device: Device, windows: Intervals) -> pl.DataFra
         _idle(trace, device, windows),
     ]
     frame = pl.concat(parts)
-    rest = pl.DataFrame([[COMMUNICATION, *[""] * (len(_TEXT) - 1), windows.total_ns - int(frame["total_ns"].sum()), 0]],
+    left_ns = windows.total_ns - int(frame["total_ns"].sum())
+    rest = pl.DataFrame([[COMMUNICATION, *[""] * (len(_TEXT) - 1), left_ns, 0, 0]],
                         schema=_SCHEMA, orient="row")  # fmt: skip
     return pl.concat([frame, rest])
 
@@ -148,13 +151,24 @@ def _device_work(trace: Trace, device: Device, kind: str, within: Intervals) -> 
     own_ns = within.covered_ns(first, np.maximum(end, first))
     is_in = within.covered_ns(start, start + 1) > 0
     kept = (own_ns > 0) | is_in
-    named = _named(trace, rows[kept])
+    host_op = found_at(_asked_for(trace), attribution(trace).host_op[rows[kept]])
+    named, counted = _named(trace, rows[kept], host_op), is_in[kept]
+    figures = own_ns[kept], counted, counted & _is_first(np.where(counted, host_op, -1))
     return (
-        named.with_columns(pl.Series("total_ns", own_ns[kept]), pl.Series("count", is_in[kept].astype(np.int64)))
+        named.with_columns(
+            pl.Series(name, figure.astype(np.int64)) for name, figure in zip(_FIGURES, figures, strict=True)
+        )
         .group_by(named.columns, maintain_order=True)
-        .agg(pl.col("total_ns", "count").sum())
-        .select(pl.lit(kind).alias("kind"), pl.lit("").alias("cause"), *_texts(), "total_ns", "count")
+        .agg(pl.col(_FIGURES).sum())
+        .select(pl.lit(kind).alias("kind"), pl.lit("").alias("cause"), *_texts(), *_FIGURES)
     )
+
+
+def _is_first(host_op: Int32Array) -> BoolArray:
+    """Which launch is the first of its operator's run; each that has none (-1) is."""
+    first = host_op < 0
+    first[np.unique(host_op, return_index=True)[1]] = True
+    return first
 
 
 def _texts() -> list[pl.Expr]:
@@ -163,10 +177,9 @@ def _texts() -> list[pl.Expr]:
     return [*(pl.col(name).cast(pl.String).fill_null("") for name in _TEXT[2:-1]), grid]
 
 
-def _named(trace: Trace, rows: Int64Array) -> pl.DataFrame:
-    """op, shapes, place, kernel and the launch shape of some rows of `device_ops`."""
+def _named(trace: Trace, rows: Int64Array, host_op: Int32Array) -> pl.DataFrame:
+    """op, shapes, place, kernel and the launch shape of some rows of `device_ops`, each launched by that operator."""
     ops, host = trace.get(DEVICE_OPS)[rows], trace.get(HOST_OPS)
-    host_op = found_at(_asked_for(trace), attribution(trace).host_op[rows])
     frame = ops.select(pl.col("name").alias("kernel"), *_GRID).with_columns(
         names_at(host["name"], host_op, "op"), names_at(host["input_shapes"], host_op, "shapes")
     )
@@ -207,9 +220,8 @@ def _idle(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
     )
     empty = [pl.lit("").alias(name) for name in _TEXT[3:]]
     ordered = sums.sort("total_ns", "cause", "op", descending=[True, False, False])
-    return ordered.select(
-        pl.lit(IDLE).alias("kind"), "cause", "op", *empty, "total_ns", pl.lit(0, pl.Int64).alias("count")
-    )
+    none = [pl.lit(0, pl.Int64).alias(name) for name in _FIGURES[1:]]
+    return ordered.select(pl.lit(IDLE).alias("kind"), "cause", "op", *empty, "total_ns", *none)
 
 
 def _launches(trace: Trace, device: Device, windows: Intervals) -> int:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import signal
@@ -318,10 +317,12 @@ _INCIDENTAL = frozenset((
     "paths", "file", "files", "sha", "digest", "size", "bytes", "uuid", "id", "session", "created",
 ))  # fmt: skip
 # Of a manifest of ours: what a run measured, and what its trace tells already.
-_MEASURED: Final = re.compile(
-    r"(timesink_manifest|made|missing|doubts|unprofiled|steps|facts|tool\.plan\.(steps|folder)|ranks(?!\.software)"
-    r"|gpus\.(index|name|clocks\.(sm|mem)$|power\.draw|utilization|temperature))\b"
-)
+_MEASURED: Final = (
+    "timesink_manifest", "made", "missing", "doubts", "unprofiled", "steps.", "facts.", "tool.plan.steps.",
+    "tool.plan.folder", "ranks.", "gpus.index", "gpus.name", "gpus.clocks.sm", "gpus.clocks.mem", "gpus.power.draw",
+    "gpus.utilization", "gpus.temperature",
+)  # fmt: skip
+_VERSIONS: Final = "ranks.software."
 # Without these two captures are no measurements of the same thing.
 HARD = ("trace format", "ranks", "gpus", "gpu")
 
@@ -343,7 +344,8 @@ def read_manifest(path: Path) -> dict[str, str]:
     flat = {name: value for name, value in _flat(content).items() if not _is_incidental(name)}
     if "timesink_manifest" not in flat:
         return flat
-    return {name.removeprefix("ranks.software."): flat[name] for name in flat if not _MEASURED.match(name)}
+    kept = (name for name in flat if name.startswith(_VERSIONS) or not name.startswith(_MEASURED))
+    return {name.removeprefix(_VERSIONS): flat[name] for name in kept}
 
 
 def _is_incidental(name: str) -> bool:

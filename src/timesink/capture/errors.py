@@ -6,6 +6,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+A_STEP = (
+    "an optimizer's step, prof.step() of torch.profiler, a call of a module without gradients, a DataLoader's batch, "
+    "timesink.step()"
+)
+"""What ends a step, where steps are found in a running program."""
+
 
 class Fault(Enum):
     """Whose turn it is: the request's, a missing tool's, or a tool or program that failed."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from timesink.capture import manifest as manifests
 from timesink.capture.agent.recording import RANKS
-from timesink.capture.errors import CaptureError, failure, refused
+from timesink.capture.errors import A_STEP, CaptureError, failure, refused
 from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Setting, Watch, run
 from timesink.capture.recorded_run import MANIFEST, fact_fault
@@ -282,7 +282,7 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
         remedy = "free some space, or choose another --output" if full else f"look at {settings.out / 'log.txt'}"
         raise failure(f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy)
     if not is_all_done(ranks):
-        what = "the program ended, and no step was seen in it (no optimizer, no torch.profiler, no timesink.step())"
+        what = f"the program ended, and no step was seen in it (none of: {A_STEP})"
         if ranks:
             first = next(rank for rank in ranks if rank["phase"] != "done")
             ended = f"the program ended in the phase {first['phase']!r} of rank {first['rank']}"

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from timesink.capture.agent.marks import SEEN, read_seen
-from timesink.capture.errors import CaptureError, Fault, failure
+from timesink.capture.errors import A_STEP, CaptureError, Fault, failure
 from timesink.capture.processes import Running, Setting, Watch, run
 from timesink.capture.running import agent_environment
 from timesink.errors import TimesinkError
@@ -148,7 +148,7 @@ class ProgramRuns:
         """Why there is nothing to time: what was seen, and what to type."""
         seen = read_seen(self._folder)
         nothing = "it had not imported PyTorch by then" if why == LATE else "it did not import PyTorch"
-        what = f"no step was seen: {why}; {seen or nothing}"
+        what = f"no step was seen (none of: {A_STEP}): {why}; {seen or nothing}"
         return failure(what, "call timesink.step() at the end of each step of the program, or give more with --budget")
 
     def first(self, plan: TrialPlan, waits: Waits, patience_s: float) -> tuple[TrialResult, str]:

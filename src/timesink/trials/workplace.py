@@ -94,9 +94,11 @@ class Workplace:
         return files
 
     def close(self) -> None:
-        """Take the work tree away; its branch stays if it holds anything. A copy stays."""
+        """Take the work tree away; its branch stays if it holds anything, and so does a copy."""
+        is_empty = _git(self.folder, "rev-parse", "HEAD").strip() == self.base
+        if not self.is_work_tree and is_empty:
+            shutil.rmtree(self.folder)
         if self.is_work_tree:
-            is_empty = _git(self.folder, "rev-parse", "HEAD").strip() == self.base
             root = _git(self.folder, "rev-parse", "--show-toplevel").strip()
             _git(self.here, "worktree", "remove", "--force", root)
             if is_empty:
@@ -126,9 +128,12 @@ def open_workplace(
         folder = copy.resolve() if copy is not None else next(free)
         if folder.exists():
             raise UsageError(f"{folder} is there already", remedy="name a folder that is not, for the edited copy")
+        files = list(_python_files(here, folder))
+        if not files:
+            raise UsageError(f"no Python file is in {here}", remedy="run it in the folder of the program")
         folder.mkdir(parents=True)
         _git(folder, "init", "-q", "-b", branch)
-        _copy(here, folder, _python_files(here, folder))
+        _copy(here, folder, files)
         return _ready(here, folder, branch, "the program as it is", False, box)
     _clear_killed(here, scratch)
     taken = set(_git(here, "for-each-ref", "--format=%(refname:short)", "refs/heads").split())

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from timesink.capture.agent.marks import StepMark
+from timesink.capture.errors import A_STEP
 from timesink.capture.in_program import VARIABLE, gpu_wait
 from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
@@ -194,8 +195,7 @@ class FoundSteps(Record):
             return replace(steps, receipt=handed.receipt or printed, mark="")
         if found is None:
             raise UsageError(
-                "no step was seen in the program (no optimizer, no torch.profiler, no call of a module without "
-                "gradients, no DataLoader, no timesink.step())",
+                f"no step was seen in the program (none of: {A_STEP})",
                 remedy="compare whole runs with --whole, call timesink.step() once per step, "
                 "or state --step-pattern or --steps-json",
             )

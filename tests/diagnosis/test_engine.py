@@ -120,7 +120,7 @@ def full(start_us: int, each_us: int, last_us: int = 0) -> Trace:
         (
             4.94,
             0.0,
-            "no finding surely saves 1 % of a step: test-engine saves at most 4.94 ms (4.94 % of the window), perhaps",
+            "no finding surely saves 1 % of a step: host-sync saves at most 4.94 ms (4.94 % of the window), perhaps",
         ),
         (0.9, 0.0, "no finding is worth 1 % of a step"),
     ],
@@ -187,7 +187,7 @@ def test_what_recording_costs_is_the_bottleneck_and_no_saving() -> None:
     assert found.bottleneck is Bottleneck.PROFILER_OVERHEAD
     assert found.statement == finding.message
     assert card.code == "PRF101"
-    assert "costs the CPU most of it;" in finding.message
+    assert "needs most of it to record 4,000 Python frames" in finding.message
     assert finding.recoverable is None
     assert saving_text(finding) == "saves nothing without the profiler"
 

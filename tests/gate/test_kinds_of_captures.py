@@ -78,7 +78,7 @@ def test_a_long_first_launch_is_told_on_the_screen(
     assert run(["diagnose", str(getattr(program, profiler)(tmp_path))]) == 0
     said = " ".join(capsys.readouterr().out.split())
     share = re.search(
-        r"([\d.]+) % of the (?:window|capture) is start-up, which happens once: (\w+) keeps the GPU", said
+        r"([\d.]+) % of the (?:window|[\d.]+ [a-z]+ capture) is start-up, which happens once: (\w+) keeps the GPU", said
     )
     assert share is not None and float(share[1]) >= 5 and share[2] == launch
     assert "no rule found anything" not in said

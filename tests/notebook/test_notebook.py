@@ -84,5 +84,5 @@ def test_without_a_notebook_ipython_is_not_imported() -> None:
 
 def test_a_comparison_shows_what_moved(outputs: list[tuple[str, str]]) -> None:
     shown = dict(outputs)["GateResult"]
-    assert "What the change is made of" in shown
+    assert "What makes the difference" in shown
     assert "inconclusive" in shown

@@ -300,7 +300,7 @@ _COPIES: Final = "copy"
 _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}
 _BETWEEN: Final = "which the GPU leaves between kernels: fewer and longer kernels leave less"
 _ON_GPU: Final = "and no rule prices them: write results where they are wanted"
-_BELOW: Final = "and no rule found anything in the rest"
+_BELOW: Final = "in which no rule found anything to change"
 _AFTER: Final = (
     "most of it after the last kernel: the CPU uses what the GPU wrote, and no work of the GPU waits for that"
 )
@@ -315,7 +315,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     claims = {device: [start.calls.get(device[0], Intervals.none()) & line.idle] for device, line in lines}
     begun = max((share_of_step(trace, device, part) for device, (part,) in claims.items()), default=0.0)
     if begun >= OWED.default and not known(trace).missing:
-        wholes = {share_text(begun): period_name(trace), share_text(start.share): "capture"}
+        wholes = {share_text(begun): period_name(trace), share_text(start.share): f"{time_text(start.span_ns)} capture"}
         what = " and ".join(f"{share} of the {whole}" for share, whole in wholes.items())
         yield Note(f"{what} is start-up, which happens once: {said_of_start(start)}")
     for found in findings:

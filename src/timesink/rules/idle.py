@@ -23,7 +23,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.diagnosis.words import number, per_period, period_text
+from timesink.diagnosis.words import number, per_period
 from timesink.fixes import Fix
 from timesink.fixes.advised import LESS_HOST_WORK, NO_RECOMPILATION
 from timesink.fixes.compute import CUDA_GRAPH
@@ -240,7 +240,7 @@ def _check_waits(trace: Trace, limits: Limits) -> Verdict:
         return verdict
     return Undecided(
         "recording slows the CPU so much that waits cost little in the trace; without the profiler they may cost about "
-        f" {share_text(hidden)} of the step",
+        f"{share_text(hidden)} of the step",
         "time a step without the profiler and pass --unprofiled-step-ms",
         most_ratio=hidden,
     )
@@ -363,12 +363,10 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
         row = waiting_row(
             blamed,
             explained_ratio=explained,
-            own="all" if explained >= 1 else share_text(explained),
             frames=cost.frames,
             operators=cost.operators,
             cost_ms=cost.cost_ns / NS_PER_MS,
             cost="most of it" if whole else f"about {time_text(cost.cost_ns)}",
-            period=period_text(trace, blamed.device),
         )
         rows.append(replace(row, stated=Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)))
     return rows

@@ -183,7 +183,7 @@ def test_a_cold_pass_of_ten_layers_is_the_start_of_a_program() -> None:
     found = diagnose(trace)
     assert said(trace) == (None, 0)
     assert found.bottleneck is Bottleneck.UNDECIDED
-    assert "98.9 % of the capture is start-up" in found.statement and "1.35 s" in found.statement
+    assert "98.9 % of the 1.36 s capture is start-up" in found.statement and "1.35 s" in found.statement
 
 
 def test_sixteen_kernels_on_four_streams_have_no_step() -> None:

@@ -81,9 +81,9 @@ def test_an_allocation_sets_up_only_where_it_takes_tens_of_milliseconds() -> Non
 def test_a_trace_of_the_start_is_not_diagnosed_and_says_what_to_record() -> None:
     diagnosis = diagnose(begun("hipLaunchKernel", 500, 7_000))
     assert diagnosis.statement == (
-        "64.4 % of the capture is start-up, which happens once: hipLaunchKernel keeps the GPU waiting for 6.50 ms. "
-        "To decide: record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink capture "
-        "does it)."
+        "64.4 % of the 10.1 ms capture is start-up, which happens once: hipLaunchKernel keeps the GPU waiting for "
+        "6.50 ms. To decide: record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink "
+        "capture does it)."
     )
     assert all(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings)
     shorter = diagnose(begun("hipLaunchKernel", 500, 5_000))

@@ -145,7 +145,8 @@ def _bar(trace: Trace, is_lost: bool) -> Lack | None:
         )
     if start.is_most and steps(trace).times.count < 2 and not is_lost:
         return Lack(
-            f"{share_text(start.share)} of the capture is start-up, which happens once: {said_of_start(start)}",
+            f"{share_text(start.share)} of the {time_text(start.span_ns)} capture is start-up, which happens once: "
+            f"{said_of_start(start)}",
             "record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink capture does it)",
         )
     return None

@@ -45,6 +45,7 @@ FULL, SHORT, SLOW, DRY = Plan(6, 0.04, 6), Plan(4, 0.04, 5), Plan(3, 0.05, 1), P
 OF_FOUR = Plan(3, 0.04, 4)
 LASTING = Plan(3, 0.4, 12)
 """Long enough for the queue of a GPU to fill: what it hides of a late host is told apart from what it does not."""
+OF_ONE = Plan(3, 0.2, 6)
 
 
 def receipts(machine: Machine, steps: dict[str, Step]) -> dict[str, list[float]]:
@@ -94,7 +95,7 @@ def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS
         for step in variants.values():
             timed_ms(machine, step, 0, 1 if program.slow else WARMUPS)
         part = suite.find(case.fault).part
-        full = FULL if part < 5 else SHORT if part < 7 else OF_FOUR if part < 10 else LASTING
+        full = FULL if part < 5 else SHORT if part < 7 else OF_FOUR if part < 10 else LASTING if part < 11 else OF_ONE
         plan = DRY if machine.tiny else SLOW if program.slow else full
         times = interleaved(machine, program, variants, plan)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -24,12 +24,13 @@ SEVENTH_SEED = "timesink faults 7"
 EIGHTH_SEED = "timesink faults 8"
 NINTH_SEED = "timesink faults 9"
 TENTH_SEED = "timesink faults 10"
-FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth"}
+ELEVENTH_SEED = "timesink faults 11"
+FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth", 11: "eleventh"}
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
     "fifth_evaluate", "sixth", "seventh_tune", "seventh_evaluate", "eighth_tune", "eighth_evaluate",
-    "ninth_tune", "ninth_evaluate", "tenth_tune", "tenth_evaluate",
+    "ninth_tune", "ninth_evaluate", "tenth_tune", "tenth_evaluate", "eleventh_tune", "eleventh_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
@@ -37,8 +38,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`seventh_tune` and `seventh_evaluate`, and so on to the tenth: each split like the third."""
-Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+`seventh_tune` and `seventh_evaluate`, and so on to the eleventh: each split like the third, the eleventh in halves."""
+Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -50,6 +51,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     8: (EIGHTH_SEED, "eighth_tune", "eighth_evaluate"),
     9: (NINTH_SEED, "ninth_tune", "ninth_evaluate"),
     10: (TENTH_SEED, "tenth_tune", "tenth_evaluate"),
+    11: (ELEVENTH_SEED, "eleventh_tune", "eleventh_evaluate"),
 }
 
 
@@ -92,12 +94,19 @@ class Fault:
 
     @property
     def split(self) -> Split:
-        """The second set and the sixth whole; of the others, a third is set aside, as the name's seeded hash says."""
+        """The second set and the sixth whole; of the others, a third is set aside, as the name's seeded hash says, and
+        of the eleventh the half whose hashes are the lowest."""
         if self.part in _WHOLE:
             return _WHOLE[self.part]
         seed, kept, set_aside = _SPLIT_BY_HASH[self.part]
-        aside = hashlib.sha256(f"{seed}:{self.name}".encode()).digest()[0] % 3 == 0
-        return set_aside if aside else kept
+
+        def hashed(name: str) -> bytes:
+            return hashlib.sha256(f"{seed}:{name}".encode()).digest()
+
+        if self.part < 11:
+            return set_aside if hashed(self.name)[0] % 3 == 0 else kept
+        ranked = sorted((fault.name for fault in FAULTS if fault.part == self.part), key=hashed)
+        return set_aside if ranked.index(self.name) < len(ranked) // 2 else kept
 
     def builder(self) -> Builder:
         built: Builder = getattr(import_module(f"benchmarks.faults.{self.topic}"), self.name)
@@ -175,6 +184,11 @@ def alone(name: str, bottleneck: str, compiles: bool = False) -> Fault:
     return eighth(name, "loops", bottleneck, compiles, 10)
 
 
+def eleventh(name: str, topic: str, bottleneck: str) -> Fault:
+    """A program of the eleventh set, on one GPU and without a mark; its fix is captured too."""
+    return replace(eighth(name, topic, bottleneck, part=11), fix_captured=bottleneck != HEALTHY)
+
+
 def tenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
     """A program of the tenth set, of two ranks."""
     return fifth(name, topic, bottleneck, recorded=recorded, part=10)
@@ -182,7 +196,8 @@ def tenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
 
 LOOPS = (
     "loop_over_experts", "experts_sliced_in_turn", "one_picture_at_a_time", "relations_in_turn",
-    "answers_scored_one_by_one", "images_augmented_one_by_one",
+    "answers_scored_one_by_one", "images_augmented_one_by_one", "proposals_cropped_in_turn", "tasks_adapted_in_turn",
+    "spectra_framed_in_turn",
 )  # fmt: skip
 CAUSES = dict.fromkeys(LOOPS, "one_at_a_time")
 """Of faults planted as a loop over samples, relations or experts, the cause of the symptom that they are owed: whoever
@@ -435,6 +450,26 @@ FAULTS: tuple[Fault, ...] = (
     tenth("gradients_checked_by_one_rank", "late", "straggler"),
     tenth("averages_kept_by_one_rank", "uneven", "straggler"),
     tenth("metrics_written_by_a_thread", "late", "straggler"),
+    eleventh("passages_ranked_in_full", "answers", "sorted_in_full"),
+    eleventh("speech_decoded_with_gradients", "answers", "gradients_recorded"),
+    eleventh("answers_grown_by_cat", "answers", "cache_copied"),
+    eleventh("proposals_cropped_in_turn", "answers", "launch_bound"),
+    eleventh("hits_ranked_in_python", "answers", "host_python"),
+    eleventh("beams_kept_in_lists", "answers", "host_sync"),
+    eleventh("grids_sent_while_sampling", "answers", "constants_rebuilt"),
+    eleventh("flows_in_float64", "answers", "precision"),
+    eleventh("bank_normalised_again", "answers", "constants_rebuilt"),
+    eleventh("documents_masked_apart", "learning", "attention_unfused"),
+    eleventh("forecasts_validated_each_step", "learning", "forward_repeated"),
+    eleventh("tasks_adapted_in_turn", "learning", "launch_bound"),
+    eleventh("points_picked_by_one_hot", "learning", "one_hot_product"),
+    eleventh("nodes_pooled_by_index_add", "learning", "atomics"),
+    eleventh("codes_matched_by_differences", "learning", "pointwise_unfused"),
+    eleventh("spectra_framed_in_turn", "learning", "launch_bound"),
+    eleventh("critics_held_smooth", "controls", HEALTHY),
+    eleventh("corpus_searched", "controls", HEALTHY),
+    eleventh("clouds_learned", "controls", HEALTHY),
+    eleventh("answers_written_in_place", "controls", HEALTHY),
 )
 
 

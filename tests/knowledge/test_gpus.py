@@ -30,7 +30,7 @@ def test_a_driver_name_finds_its_product(name: str, product: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "NVIDIA A100", "NVIDIA H100 NVL", "NVIDIA L400", "NVIDIA H20", "llvmpipe", "T4000"]
+    "name", ["", "NVIDIA A100", "NVIDIA H100 NVL", "NVIDIA L400", "NVIDIA H20-3e", "llvmpipe", "T4000"]
 )
 def test_a_doubtful_name_is_unknown(name: str) -> None:
     assert peaks(name) is None

@@ -142,6 +142,8 @@ STACKS: Final = {
 }  # fmt: skip
 CALL_LINES: Final = "timesinkCallLines"
 """The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.recorders.MEMBER`)."""
+SAMPLES: Final = "timesinkSamples"
+"""The member to which it adds the stacks that it looked at (`capture.agent.samples.MEMBER`)."""
 
 
 _PACKAGES: Final = r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?|python3\.\d+)[/\\]"

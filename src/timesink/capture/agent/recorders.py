@@ -21,6 +21,7 @@ from statistics import median
 from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
 from typing import Any
 
+from timesink.capture.agent import samples
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
 from timesink.capture.schedule import AgentPlan
 
@@ -173,6 +174,8 @@ class TorchRecorder(Recorder):
         self._target = target
         self._profile: Any = None
         self._garbage = GarbageMarks()
+        self._samples = samples.FrameSampler()
+        self._sampled = ""
 
     def prepare(self, warm_up: int) -> None:
         """Start the profiler in its warm-up."""
@@ -198,6 +201,13 @@ class TorchRecorder(Recorder):
         self._garbage = torch_marks(torch)
         self._garbage.start()
         self._profile.start()
+        if plan.whole:
+            self.start()
+
+    def start(self) -> None:
+        """The next step is kept: where stacks are not recorded, its lines are sampled."""
+        if not self._plan.stacks:
+            self._samples.start()
 
     def step(self, number: int) -> None:
         """Tell the profiler, which marks the step."""
@@ -206,6 +216,7 @@ class TorchRecorder(Recorder):
     def stop(self) -> None:
         """Stop, and write what has not been written by the schedule."""
         self._garbage.stop()
+        self._sampled = self._samples.stop()
         if self._plan.whole:
             self._profile.stop()
             self._export(self._profile)
@@ -216,19 +227,19 @@ class TorchRecorder(Recorder):
     def abandon(self) -> None:
         """Stop the profiler, if it runs."""
         self._garbage.stop()
+        self._samples.stop()
         if self._profile is not None:
             self._profile.on_trace_ready = None
             self._profile.stop()
 
     def _export(self, done: Any) -> None:
         partial = self._target.with_name(f".partial-{self._target.name}")
-        if not self._plan.stacks:
-            done.export_chrome_trace(str(partial))
-            partial.replace(self._target)
-            return
         plain = partial.with_suffix("")
         done.export_chrome_trace(str(plain))
-        add_call_lines(done, plain)
+        if self._plan.stacks:
+            add_call_lines(done, plain)
+        if self._sampled:
+            add_member(plain, samples.MEMBER, self._sampled)
         with plain.open("rb") as text, gzip.open(partial, "wb", compresslevel=6) as packed:
             shutil.copyfileobj(text, packed)
         plain.unlink()
@@ -327,6 +338,11 @@ def add_call_lines(profile: Any, path: Path) -> bool:
     starts = [start for start, _ in calls]
     later = [start - before for start, before in zip(starts, [0, *starts], strict=False)]
     text = json.dumps({"start_ns": later, "line": [line for _, line in calls]}, separators=(",", ":"))
+    return add_member(path, MEMBER, text)
+
+
+def add_member(path: Path, name: str, text: str) -> bool:
+    """Add a top-level member to a JSON file, and say whether it ended as such a file does."""
     with path.open("r+b") as file:
         file.seek(0, 2)
         begin = max(file.tell() - _TAIL_BYTES, 0)
@@ -335,7 +351,7 @@ def add_call_lines(profile: Any, path: Path) -> bool:
         if not tail.endswith(b"}"):
             return False
         file.seek(begin + len(tail) - 1)
-        file.write(f',\n  "{MEMBER}": {text}\n}}\n'.encode())
+        file.write(f',\n  "{name}": {text}\n}}\n'.encode())
     return True
 
 

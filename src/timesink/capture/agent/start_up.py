@@ -90,10 +90,10 @@ def owner(frame: FrameType | None) -> tuple[str, str]:
     at = min(map(_kind_of, inwards), default=len(KINDS))
     if is_import or at < len(KINDS):
         return IMPORTS if is_import else KINDS[at].name, ""
-    return PROGRAM, next((place for code in reversed(inwards) if (place := _own_place(code))), "")
+    return PROGRAM, next((place for code in reversed(inwards) if (place := own_place(code))), "")
 
 
-def _own_place(code: CodeType) -> str:
+def own_place(code: CodeType) -> str:
     """``train.py: make_batches`` of the program's own frames."""
     file = code.co_filename
     if file.startswith(("<", _STDLIB, _OURS)) or any(part in file for part in _LIBRARIES):

@@ -28,6 +28,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.copies import on_trips
 from timesink.measures.timeline.known import program_kind, trains
 from timesink.measures.timeline.synchronisations import blocking_calls
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.names import matches
 from timesink.model.nesting import THREAD, slice_of, thread_slices
@@ -239,7 +240,7 @@ _SHOW_THREADS: Final = (FRAMES, OS_CALLS, HOST_STACKS)
 def waits_for_work(trace: Trace) -> dict[int, Intervals]:
     """Per rank, when a thread that launches was in a frame or call that waits for somebody else, in a program that only
     infers. Where nothing of what its threads do was recorded, also when it may have waited (`_between_passes`)."""
-    found = _between_passes(trace)
+    found = _between_passes(trace) | _sampled_waits(trace)
     for table, pattern in ((FRAMES, frames.WAITS), (OS_CALLS, WAITS)):
         if (rows := trace.get(table)).height and (waits := rows.filter(matches(rows["name"], pattern))).height:
             calls = trace.get(API_CALLS)
@@ -251,9 +252,26 @@ def waits_for_work(trace: Trace) -> dict[int, Intervals]:
     return {} if not found or trains(trace) else found
 
 
+def _sampled_waits(trace: Trace) -> dict[int, Intervals]:
+    """Per rank where lines were sampled: from sample to sample of a thread that launches, where both show the wait."""
+    samples = trace.get(HOST_STACKS).filter(pl.col("kind") == "sample")
+    if not samples.height:
+        return {}
+    calls = trace.get(API_CALLS)
+    launching = calls.select(THREAD).filter(pl.Series(launch_links(trace).launching(calls.height))).unique()
+    inner = samples["stack"].cast(pl.String).str.split(";").list.first()
+    waits = samples.select(*THREAD, "time_ns", waits=matches(inner, frames.WAITS))
+    waits = waits.join(launching, on=THREAD, how="semi")
+    both = pl.col("waits") & pl.col("waits").shift(-1).over(THREAD)
+    stretches = waits.with_columns(end_ns=pl.col("time_ns").shift(-1).over(THREAD), both=both).filter("both")
+    stretches = stretches.rename({"time_ns": "start_ns"}).drop_nulls("end_ns")
+    return {rank: Intervals.of(part) for (rank,), part in stretches.sort("start_ns").group_by("rank")}
+
+
 def _between_passes(trace: Trace) -> dict[int, Intervals]:
     """Per rank where nothing tells whether threads run: from the end of a blocking call, which gave an answer, to the
-    thread's next call, where that is long, and most of a thread's time."""
+    thread's next call, where that is long, and most of a thread's time. After an answer of many bytes the CPU works on
+    it."""
     found: dict[int, Intervals] = {}
     calls = trace.get(API_CALLS)
     if any(trace.get(table).height for table in _SHOW_THREADS):
@@ -261,10 +279,25 @@ def _between_passes(trace: Trace) -> dict[int, Intervals]:
     answers, launches = np.zeros(calls.height, bool), launch_links(trace).launching(calls.height)
     answers[blocking_calls(trace)["call"].to_numpy()] = True
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    read = _bytes_read(trace)
     for (rank, _, _), first, last in thread_slices(calls):
         rows = first + np.flatnonzero((answers | launches)[first:last])
         long = answers[rows[:-1]] & (start[rows[1:]] - end[rows[:-1]] > fixes.CAPTURED_WITHIN_US.ns)
+        before = np.maximum(rows[:-1] - 1, first)  # a wait follows the copy that it waits for
+        long &= np.maximum(read[rows[:-1]], read[before]) < _WORKED_ON_BYTES
         waited = Intervals.union_of(end[rows[:-1]][long], start[rows[1:]][long])
         if rows.size and 2 * waited.total_ns > end[rows[-1]] - start[rows[0]]:
             found[rank] = waited | found.get(rank, Intervals.none())
+    return found
+
+
+_WORKED_ON_BYTES: Final = 1 << 16  # ids of tokens for thousands of requests are fewer
+
+
+def _bytes_read(trace: Trace) -> Int64Array:
+    """The bytes that each row of `api_calls` copies to the host."""
+    ops, call = trace.get(DEVICE_OPS), launch_links(trace).call
+    reads = np.flatnonzero((ops["copy_kind"] == "d2h").fill_null(False).to_numpy() & (call >= 0))
+    found = np.zeros(trace.get(API_CALLS).height, np.int64)
+    found[call[reads]] = ops["bytes"].fill_null(0).to_numpy()[reads]
     return found

@@ -12,7 +12,7 @@ import polars as pl
 from timesink import _native
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
-from timesink.knowledge.frames import CALL_LINES, PLACE
+from timesink.knowledge.frames import CALL_LINES, PLACE, SAMPLES
 from timesink.model.names import matches
 from timesink.model.schema import ColumnValues, Table, nulls
 from timesink.model.tables import LAUNCH_SHAPE, MEMORY_EVENTS, RANGES, CopyKind, MemoryKind, OpKind, SyncKind
@@ -97,6 +97,24 @@ def _call_lines(decoded: DecodedTrace, start_ns: pl.Series | None) -> pl.Series 
         return None
     known = known.unique("start_ns", keep="first")
     return start_ns.to_frame("start_ns").join(known, on="start_ns", how="left", maintain_order="left")["line"]
+
+
+def host_stacks(decoded: DecodedTrace, process: int) -> ColumnValues | None:
+    """The stacks that timesink's capture looked at; None where it did not, or something else wrote them."""
+    added = decoded.properties.get(SAMPLES)
+    if not isinstance(added, dict):
+        return None
+    try:
+        texts, thread, stack = (
+            pl.Series(added.get(name), dtype=dtype)
+            for name, dtype in (("stacks", pl.String), ("thread", pl.Int64), ("stack", pl.UInt32))
+        )
+        times = pl.Series(added.get("later_ns"), dtype=pl.Int64).cum_sum()
+        rows = pl.DataFrame({"thread": thread, "time_ns": times, "stack": texts[stack]}).drop_nulls()
+    except (TypeError, OverflowError, IndexError, pl.exceptions.PolarsError):
+        return None
+    columns: ColumnValues = {name: rows[name] for name in ("thread", "time_ns")}
+    return columns | {"process": process, "kind": "sample", "stack": rows["stack"].cast(pl.Categorical())}
 
 
 def threads(decoded: DecodedTrace, processes: set[int]) -> ColumnValues | None:

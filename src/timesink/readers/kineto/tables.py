@@ -166,6 +166,7 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(canonical.RANGES, events.ranges(decoded, recorded=canonical.HOST_OPS in draft.tables))
     draft.add(canonical.FRAMES, events.frames(decoded))
     draft.process = process = _process(draft)
+    draft.add(canonical.HOST_STACKS, events.host_stacks(decoded, process))
     calls = draft.tables.get(canonical.API_CALLS)
     draft.add(canonical.THREADS, events.threads(decoded, _host_processes(draft)))
     draft.add(canonical.PROFILER_OVERHEAD, events.plain(decoded, canonical.PROFILER_OVERHEAD))

@@ -1,0 +1,104 @@
+"""Where the program's own Python is while its steps are recorded: the stacks of its threads, looked at again and again.
+
+A look costs the program its interpreter for some microseconds, so the next one comes no sooner than a hundred times as
+much later. Frames of libraries are left out, but for the innermost one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final
+
+from timesink.capture.agent.start_up import own_place
+
+MEMBER: Final = "timesinkSamples"
+"""The member of a trace: `stacks`, texts; of each look `stack` (its number), `thread`, `later_ns` than the last."""
+_SOONEST_S: Final = 0.001
+_SHARE: Final = 0.01  # of the time, at most, in which a look holds the interpreter
+_DEEPEST: Final = 40  # own frames of a stack
+_MOST: Final = 100_000  # looks; a longer recording goes on without
+
+Place = tuple[CodeType, int]
+
+
+@cache
+def _is_own(code: CodeType) -> bool:
+    return bool(own_place(code))
+
+
+def _places(frame: FrameType | None) -> tuple[Place, ...]:
+    """Innermost first; () where nothing of the stack is the program's own."""
+    found: list[Place] = []
+    inner = None if frame is None or _is_own(frame.f_code) else (frame.f_code, frame.f_lineno or 0)
+    while frame is not None and len(found) < _DEEPEST:
+        if _is_own(frame.f_code):
+            found.append((frame.f_code, frame.f_lineno or 0))
+        frame = frame.f_back
+    return (*([inner] if inner and found else []), *found)
+
+
+def _text(places: tuple[Place, ...]) -> str:
+    """As torch.profiler writes frames: paths from the folder that the program searches."""
+    folders = sorted({str(Path.cwd()), *filter(None, sys.path)}, key=len, reverse=True)
+
+    def shown(code: CodeType, line: int) -> str:
+        file = str(Path(code.co_filename))
+        within = next((folder for folder in folders if file.startswith(folder.rstrip(os.sep) + os.sep)), "")
+        return f"{os.path.relpath(file, within) if within else file}({line}): {code.co_name}"
+
+    return ";".join(shown(*place) for place in places)
+
+
+class FrameSampler:
+    """Looks from `start` until `stop`, which hands over what was seen as JSON; '' where that is nothing."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+        self._seen: list[tuple[int, int, tuple[Place, ...]]] = []
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread = threading.Thread(target=self._watch, name="timesink", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        me, pause_s = threading.get_ident(), _SOONEST_S
+        while not self._is_over.wait(pause_s) and len(self._seen) < _MOST:
+            began = time.thread_time()
+            now_ns, frames = time.time_ns(), sys._current_frames()
+            numbers = {thread.ident: thread.native_id for thread in threading.enumerate()}
+            for thread, frame in frames.items():
+                number = numbers.get(thread)
+                if thread != me and number is not None and (places := _places(frame)):
+                    self._seen.append((now_ns, number, places))
+            del frames, frame  # else what their variables hold lives on
+            pause_s = max(_SOONEST_S, (time.thread_time() - began) / _SHARE)
+
+    def stop(self) -> str:
+        """Look no more."""
+        if self._thread is None:
+            return ""
+        self._is_over.set()
+        self._thread.join()
+        self._thread = None
+        if not self._seen:
+            return ""
+        times, threads, stacks = zip(*self._seen, strict=True)
+        numbers = {places: at for at, places in enumerate(dict.fromkeys(stacks))}
+        later = [time_ns - before for time_ns, before in zip(times, (0, *times[:-1]), strict=True)]
+        return json.dumps(
+            {
+                "stacks": [_text(places) for places in numbers],
+                "later_ns": later,
+                "thread": threads,
+                "stack": [numbers[places] for places in stacks],
+            }
+        )

@@ -45,7 +45,7 @@ FULL, SHORT, SLOW, DRY = Plan(6, 0.04, 6), Plan(4, 0.04, 5), Plan(3, 0.05, 1), P
 OF_FOUR = Plan(3, 0.04, 4)
 LASTING = Plan(3, 0.4, 12)
 """Long enough for the queue of a GPU to fill: what it hides of a late host is told apart from what it does not."""
-OF_ONE = Plan(3, 0.2, 6)
+OF_ONE = Plan(3, 0.12, 4)
 
 
 def receipts(machine: Machine, steps: dict[str, Step]) -> dict[str, list[float]]:

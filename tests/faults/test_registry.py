@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.faults import suite
+from benchmarks.faults.plain import marked
 
 from timesink.diagnosis.verdicts import Bottleneck
 
@@ -106,8 +107,13 @@ def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captur
 
 @pytest.mark.parametrize(
     ("name", "gpus", "counts"),
-    [("eighth", {1}, (9, 1, 6, 1)), ("ninth", {1}, (8, 2, 8, 1)), ("tenth", {1, 2}, (21, 6, 10, 1))],
-    ids=["a third of the eighth", "half of the ninth", "a third of the tenth"],
+    [
+        ("eighth", {1}, (9, 1, 6, 1)),
+        ("ninth", {1}, (8, 2, 8, 1)),
+        ("tenth", {1, 2}, (21, 6, 10, 1)),
+        ("eleventh", {1}, (7, 3, 9, 1)),
+    ],
+    ids=["a third of the eighth", "half of the ninth", "a third of the tenth", "half of the eleventh"],
 )
 def test_later_sets_hold_no_marks_and_a_part_of_them_is_set_aside(
     name: str, gpus: set[int], counts: tuple[int, int, int, int]
@@ -144,3 +150,9 @@ def test_cases_are_chosen_by_name_severity_and_topic() -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(SystemExit, match="item_per_layer"):
         suite.cases("no_such_program")
+
+
+@pytest.mark.parametrize("fault", [fault for fault in suite.FAULTS if fault.part == 11 and not fault.healthy])
+def test_every_fault_of_the_eleventh_set_has_its_line(fault: suite.Fault) -> None:
+    file, lines = marked(fault.name)
+    assert lines and (HOME / "eleventh" / file).exists()

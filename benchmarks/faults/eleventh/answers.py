@@ -72,7 +72,7 @@ def appended(caches: list[Pair], number: int) -> Callable[[Tensor, Tensor], Pair
 
     def remember(key: Tensor, value: Tensor) -> Pair:
         old = caches[number]
-        caches[number] = torch.cat([old[0], key], 2), torch.cat([old[1], value], 2)  # cause
+        caches[number] = torch.cat([old[0], key], 2), torch.cat([old[1], value], 2)  # cause of answers_grown_by_cat
         return caches[number]
 
     return remember

@@ -2,13 +2,18 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import polars as pl
 from tests.gate.answers import Answers, flat
 
-from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.names import matches
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+
+Needed = Callable[[Trace], bool]
 
 _ENDS_A_GRAPH: Final = re.compile(
     r"(?:Device|Ctx|Thread|Stream|Event)Synchronize|^(?:cuda|hip)Memcpy(?!\w*Async)|^cuMemcpy(?!\w*Async)"
@@ -17,11 +22,65 @@ _MOST_CALLS: Final = 400_000
 _ADVISES_A_GRAPH: Final = re.compile(r"[Cc]apture the step in a CUDA graph|reduce-overhead")
 
 
+def _seen(column: str, pattern: str, *tables: Table) -> Needed:
+    """Whether a row of a table says that."""
+    return lambda trace: any(matches(trace.get(table)[column].cast(pl.String), pattern).any() for table in tables)
+
+
+def _copied(trace: Trace, **wanted: str) -> bool:
+    ops = trace.get(DEVICE_OPS)
+    every = [pl.col(name).cast(pl.String).is_in(values.split()) for name, values in wanted.items()]
+    return bool(ops.filter(pl.all_horizontal(every)).height)
+
+
+def _is_since(least: tuple[int, int]) -> Needed:
+    """Whether a GPU of NVIDIA is of that chip or a later one; a chip that is not recorded may be."""
+
+    def is_since(trace: Trace) -> bool:
+        chips = trace.get(DEVICES).select("compute_major", "compute_minor").drop_nulls().rows()
+        return not chips or max(chips) >= least
+
+    return is_since
+
+
+def _pageable(trace: Trace) -> bool:
+    return _copied(trace, src_memory="pageable unknown") or _copied(trace, dst_memory="pageable unknown")
+
+
+_BACKWARD: Final = _seen("name", "(?i)backward|bwd|dgrad|wgrad", DEVICE_OPS, HOST_OPS, RANGES)
+_EXCHANGES: Final = _seen("name", "(?i)nccl|rccl|msccl|reduce|gather|scatter|alltoall|sendrecv", DEVICE_OPS, RANGES)
+_WAITS: Final = _seen("name", r"(?i)synchronize|memcpy|query|wait", API_CALLS)
+NEEDS: Final[dict[str, tuple[Needed, str]]] = {
+    **dict.fromkeys(("tf32", "bf16", "bf16_weights"), (_is_since((8, 0)), "the chip has no such type")),
+    "fp16": (_is_since((7, 0)), "the chip has no tensor cores"),
+    "pin_memory": (_pageable, "no copy is of pageable memory"),
+    "prefetch": (lambda trace: _copied(trace, copy_kind="h2d"), "nothing is copied to the GPU"),
+    "copy_behind": (lambda trace: _copied(trace, copy_kind="d2h"), "nothing is copied to the CPU"),
+    "loader_workers": (
+        lambda trace: (
+            _seen("name", "(?i)load|next|fetch|data|batch|input", RANGES, FRAMES, HOST_OPS)(trace)
+            or _copied(trace, copy_kind="h2d")
+        ),
+        "no loader is seen, and nothing is copied to the GPU",
+    ),
+    "fused_attention": (_seen("name", "(?i)softmax|attention|fmha", DEVICE_OPS), "nothing attends"),
+    **dict.fromkeys(("no_sync", "buckets"), (_EXCHANGES, "nothing is exchanged")),
+    **dict.fromkeys(("no_recomputation", "evaluate_rarely"), (_BACKWARD, "there is no backward pass")),
+    "no_recording": (lambda trace: not _BACKWARD(trace), "there is a backward pass"),
+    "remove_sync": (_WAITS, "the CPU waits for nothing"),
+}
+"""What a change needs, looked for in the tables themselves, and why it wins nothing without."""
+
+
 def advice_can_be_followed(of: Answers) -> Iterator[str]:
-    """Of findings no fix is refused by the trace; a graph is advised where launches stand together, outside of one."""
+    """Of findings no fix is refused by the trace, nor by its tables; a graph is advised where launches stand together,
+    outside of one."""
     for card, finding in of.diagnosis.findings:
         if finding.fix and (why := finding.fix.refused(of.trace)):
             yield f"{card.name} advises {finding.fix.name}, though {why}"
+        needed, why = NEEDS.get(finding.fix.name if finding.fix else "", (None, ""))
+        if needed is not None and not needed(of.trace):
+            yield f"{card.name} advises {finding.fix.name if finding.fix else ''}, though {why}"
     said = [finding.advice for card, finding in of.diagnosis.findings if card.name == "launch-bound"]
     if any(map(_ADVISES_A_GRAPH.search, map(flat, said))) and (why := no_graph_wins(of.trace)):
         yield f"a graph is advised, though {why}"

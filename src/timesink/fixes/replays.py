@@ -20,6 +20,7 @@ from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
 from timesink.measures.habits.repeated_kernels import parameter_loops
+from timesink.measures.habits.unused_work import PartlyUsed
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.facts import by_stream, kernel_facts, rows_of
 from timesink.measures.kernels.fusion import eager_runs, shorter_members, unfused_attention
@@ -61,6 +62,17 @@ def drop_extra_work(work: ExtraWork, waits: bool = False) -> Together:
 def extra_kernels(work: ExtraWork) -> ShortenKernels:
     """The device's part of that."""
     return drop_work(Selection(work.device, {"extra": work.rows}))
+
+
+def keep_a_part(found: PartlyUsed) -> ShortenKernels:
+    """Of work that is used in part, what that part takes."""
+    rows = found.work.rows
+    return ShortenKernels(found.work.device, rows, tuple(np.full(rows.size, share) for share in found.remains))
+
+
+def record_nothing(target: Target) -> ScaleHost:
+    """Operators that record no gradients take the CPU less time."""
+    return ScaleHost(target, fixes.RECORDING_LEFT)
 
 
 def batched_kernels(found: OnePass) -> ShortenKernels:

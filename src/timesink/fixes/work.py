@@ -9,10 +9,12 @@ from timesink.fixes.replays import (
     batch_calls_beside,
     batch_units,
     drop_extra_work,
+    keep_a_part,
     keep_layout,
     keep_layout_beside,
     merge_loops,
     overlap_streams,
+    record_nothing,
     spread_grids,
 )
 from timesink.knowledge.kernels import PRODUCTS
@@ -116,6 +118,13 @@ FEWER_THREADS: Final = Fix(
     training.FEWER_THREADS,
     answers=("threads_oversubscribed",),
     change=ScaleHost,
+)
+USE_A_PART: Final = Fix(Words("use_a_part"), change=keep_a_part)
+NO_RECORDING: Final = Fix(
+    Words("no_recording", "run inference under torch.inference_mode()", Effort.LINES),
+    answers=("work_unused/no_recording",),
+    change=record_nothing,
+    of_pytorch=True,
 )
 OWN_GPU: Final = Fix(
     Words("own_gpu", "give the program a GPU of its own", Effort.FLAG),

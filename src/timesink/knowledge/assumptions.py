@@ -146,6 +146,8 @@ class Fixes(Subject):
     CHUNK_AGAIN: Assumption
     SHORT_KERNEL_US: Assumption
     SAVING_HOOKS: Assumption
+    TOPK_PASSES: Assumption
+    RECORDING_LEFT: Assumption
 
 
 class ReplayAssumptions(Subject):

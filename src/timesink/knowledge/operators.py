@@ -101,6 +101,20 @@ HANDS_ON: Final = Pattern(
     "makes a tensor another, the same elsewhere, or new, and reads nothing to compute with it",
     ("aten::t", "detach", "aten::_to_copy"), ("aten::tanh", "aten::topk"),
 )
+SORTS: Final = Pattern(
+    "^aten::(sort|argsort|msort)$", "puts all elements in order", ("aten::sort", "aten::argsort"), "aten::topk",
+)
+CUTS: Final = Pattern(
+    "^aten::(slice|narrow|select)$", "takes a part of a tensor", ("aten::slice", "aten::select"), "aten::index_select",
+)
+COMPARES: Final = Pattern(
+    "^aten::(one_hot|eq|__eq__)$", "makes rows of zeros with a one where numbers are equal",
+    ("aten::one_hot", "aten::eq"), ("aten::equal", "aten::ge"),
+)
+MULTIPLIES: Final = Pattern(
+    "^aten::(matmul|mm|bmm|addmm|linear|einsum|__matmul__)$", "a matmul, as a program calls it",
+    ("aten::matmul", "aten::einsum"), "aten::mul",
+)
 FILLS: Final = Pattern("^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
 CHECKS_FOR_NAN: Final = Pattern("^aten::isnan$", "looks for what is not a number", "aten::isnan", "aten::nan_to_num")
 # fmt: on

@@ -249,6 +249,15 @@ def embedding(operator: Operator) -> OperatorWork | None:
     return OperatorWork(WorkKind.INDEX, 0.0, 2 * rows + index.bytes, table.dtype)
 
 
+def scatter(operator: Operator) -> OperatorWork | None:
+    """Rows added up at indices: each is read, with its index, and each address read and written once."""
+    into, index, rows = operator.tensor(0), operator.tensor(2), operator.tensor(3)
+    if into is None or index is None or rows is None:
+        return None
+    touched = 2 * min(into.bytes, rows.bytes)
+    return OperatorWork(WorkKind.INDEX, float(rows.elements), rows.bytes + index.bytes + touched, rows.dtype)
+
+
 def concatenation(operator: Operator) -> OperatorWork | None:
     """Every part read and written once. The element type of a list is not recorded, so parts count two bytes each:
     a lower bound for wider types."""
@@ -291,6 +300,7 @@ _OPERATORS: Final[tuple[tuple[Formula, str], ...]] = (
     (passes(WorkKind.SOFTMAX, 2, 5.0), "_softmax _log_softmax"),
     (gradient(WorkKind.SOFTMAX, 4.0), "_softmax_backward_data _log_softmax_backward_data"),
     (embedding, "embedding index_select"),
+    (scatter, "index_add index_add_ scatter_add scatter_add_"),
     (concatenation, "cat"),
 )
 # fmt: on

@@ -29,20 +29,26 @@ from timesink.fixes.work import (
     FEWER_THREADS,
     LIST_OPERATIONS,
     NO_RECOMPUTATION,
+    NO_RECORDING,
+    USE_A_PART,
 )
+from timesink.knowledge.assumptions import fixes
 from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches, filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.grown_tensors import grown_tensors, times_on
 from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_constants
 from timesink.measures.habits.repeated_passes import recomputed, repeated_forward
+from timesink.measures.habits.unused_work import partly_used, recorded_in_vain
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.lines.common import common_line
 from timesink.measures.repeats.kinds import Kind
-from timesink.measures.repeats.one_pass import OnePass, one_passes
+from timesink.measures.repeats.one_pass import one_passes
 from timesink.measures.repeats.order import HOST
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
-from timesink.measures.timeline import device_timeline
+from timesink.measures.timeline import Device, device_timeline
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.schema import SHOWN_ROWS
 from timesink.model.trace import Trace
@@ -116,15 +122,16 @@ def _one_at_a_time(trace: Trace) -> Iterator[Row]:
             "host_ns": float(unit.share[HOST]) * period_ns(trace, device),
         }
         row = _extra_row(trace, found.work, BATCH_UNITS, batch_units(trace, found), **figures)
+        where = partial(_at_common_line, trace, device, unit.leading, found.work.rows)
         variant = "micro_batches" if unit.kind is Kind.MICRO_BATCHES else ""
-        yield replace(row, kernels=kernels, where=partial(_of_loop, trace, found), variant=variant)
+        yield replace(row, kernels=kernels, where=where, variant=variant)
 
 
-def _of_loop(trace: Trace, found: OnePass) -> Where:
-    """The operator that leads a unit, and the line that all units have in common."""
-    (rank, device), line = found.work.device, common_line(trace, found.work.rows)
+def _at_common_line(trace: Trace, device: Device, operator: str, rows: Int64Array) -> Where:
+    """The operator that leads some work, and the line that all of it has in common."""
+    line = common_line(trace, rows)
     file, number = (line.file, line.line) if line else (None, None)
-    return Where(rank=rank, device=device, op=found.unit.leading, file=file, line=number)
+    return Where(rank=device[0], device=device[1], op=operator, file=file, line=number)
 
 
 def _blocking(trace: Trace, limits: Limits) -> Rows:
@@ -198,6 +205,21 @@ def _caches(trace: Trace) -> Iterator[Row]:
         yield Row(found.device, figures, copied, claim=Claim({found.device: copied}), rows=found.rows[:SHOWN_ROWS])
 
 
+def _unused(trace: Trace) -> Iterator[Row]:
+    """Work done in full of which a part is used, and gradients recorded for nothing."""
+    for part in partly_used(trace):
+        device, kernels = part.work.device, USE_A_PART.change(part)
+        saved_ratio = saved_per_step_ns(trace, kernels, Case.EXPECTED) / (period_ns(trace, device) or 1.0)
+        sizes = {"of": f"{part.of:,}", "kept": f"{part.kept:,}", "operator": part.operator}
+        line = partial(_at_common_line, trace, device, part.operator, part.work.rows)
+        figures = {"saved_ratio": saved_ratio, **sizes}
+        yield Row(device, figures, None, kernels, kernels, fix=USE_A_PART, where=line, variant=part.kind)
+    for blamed in recorded_in_vain(trace):
+        change = NO_RECORDING.change(Target("windows", windows=blamed.host))
+        saved_ratio = (1.0 - fixes.RECORDING_LEFT.value) * blamed.share
+        yield replace(waiting_row(blamed, NO_RECORDING, change, saved_ratio=saved_ratio), variant="recorded")
+
+
 RULES: Final = (
     declare("cache-copied", _caches),
     declare("activations-recomputed", _rows_of(recomputed, NO_RECOMPUTATION)),
@@ -207,6 +229,7 @@ RULES: Final = (
     declare("constants-rebuilt", _constants),
     declare("forward-repeated", _rows_of(repeated_forward, EVALUATE_RARELY)),
     declare("one-at-a-time", _one_at_a_time),
+    declare("work-unused", _unused),
     declare("threads-oversubscribed", _crowded),
     declare("device-shared", _shared),
 )

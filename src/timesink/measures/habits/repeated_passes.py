@@ -3,8 +3,8 @@ before the backward pass, as an evaluation in a step does.
 
 **In the backward pass.** Where operators have sequence numbers, it is known by them: inside a backward pass gradients
 are not recorded, except where a layer runs its forward pass again. An operator there that shows a sequence number of
-its own, and is no backward of another, is recomputed; or a gradient is taken of a gradient, whose kernels are not those
-of the forward pass.
+its own, and is no backward of another, is recomputed; or a gradient is taken of a gradient: then most nodes of the pass
+record, where only the first of a layer runs it again.
 
 Without operators the order of kernels tells: a thread that launches the backward pass launches, kernel for kernel and
 grid for grid, a stretch that another thread launched before.
@@ -14,7 +14,7 @@ and hooks in Python stand in for each tensor that it saves.
 
 **Before it.** Kernels are taken in the order of their launches. Between two backward passes the program's thread
 launches the optimizer, and the forward pass of the next step. If the kernels up to the loss before a backward pass also
-ran earlier since the backward pass before, a second forward pass ended there; it began where both stop to be alike.
+ran earlier since the backward pass before, another forward pass ended there; it began where both stop to be alike.
 Where operators are recorded, those of the second pass must not record gradients (show no sequence number).
 """
 
@@ -26,6 +26,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.operators import REENTRANT_CHECKPOINT
+from timesink.knowledge.ranges import OF_AUTOGRAD
 from timesink.measures.habits.extra_work import (
     NOTHING,
     STRETCH,
@@ -65,7 +66,8 @@ def _by_number(trace: Trace) -> tuple[BoolArray, HostTimes]:
 
     The host's time is that of the backward operators around them, less what these run of their own."""
     ops, nesting, inside = trace.get(HOST_OPS), host_nesting(trace), inside_backward(trace)
-    again = within(inside & ~backward_operators(trace) & recording_operators(trace), nesting)
+    again = inside & ~backward_operators(trace) & recording_operators(trace)
+    again = within(again & ~_of_gradients(trace, again), nesting)
     flags = belonging_to(trace, again)
     kernels = launched(trace).frame
     mine = flags[kernels["row"].to_numpy()]
@@ -85,6 +87,32 @@ def _by_number(trace: Trace) -> tuple[BoolArray, HostTimes]:
         if outermost[first:last].any()
         for key in [(int(key_of[0]), int(key_of[1]))]
     }
+
+
+_OF_NODES: Final = 1 / 3  # of a pass: a layer of three operators and more runs again for one of them
+_LEAST_NODES: Final = 4  # that record: a pass of few nodes tells nothing by their share
+
+
+def _of_gradients(trace: Trace, recording: BoolArray) -> BoolArray:
+    """Which operators are inside a backward pass most nodes of which record: it takes gradients of gradients. A pass is
+    what one thread does of it before another thread begins an operator."""
+    ops, nesting = trace.get(HOST_OPS), host_nesting(trace)
+    if not recording.any():
+        return recording
+    nodes = backward_operators(trace) & ~matches(ops["name"], OF_AUTOGRAD).to_numpy()
+    node = np.full(ops.height, -1)
+    for rows in nesting.levels():
+        node[rows] = np.where(nodes[rows], rows, np.where(nesting.parent[rows] >= 0, node[nesting.parent[rows]], -1))
+    thread = ops.select(pl.struct("rank", "process", "thread").rle_id()).to_series().to_numpy()
+    top = np.flatnonzero(nesting.parent < 0)
+    top = top[np.argsort(ops["start_ns"].to_numpy()[top], kind="stable")]
+    number = np.zeros(ops.height, np.int64)
+    number[top] = np.cumsum(np.append(True, np.diff(thread[top]) != 0))
+    passes = number[nesting.outermost(np.arange(ops.height))]
+    records = np.zeros(ops.height, np.bool_)
+    records[node[recording & (node >= 0)]] = True
+    count, total = (np.bincount(passes[chosen], minlength=passes.max() + 1) for chosen in (records, nodes))
+    return ((count >= _LEAST_NODES) & (count > _OF_NODES * total))[passes]
 
 
 def _times(ops: pl.DataFrame, chosen: BoolArray, first: int, last: int) -> Intervals:
@@ -147,7 +175,7 @@ _SHARE: Final = 0.5  # of the forward pass: a shorter twin is another head, or a
 
 @remembered
 def repeated_forward(trace: Trace) -> tuple[ExtraWork, ...] | None:
-    """Per device what the second pass runs; None where no backward pass can be told from a forward pass."""
+    """Per device what all passes but the last run; None where no backward pass can be told from a forward pass."""
     order = launched(trace)
     if not order.of_backward:
         return None
@@ -163,8 +191,8 @@ def repeated_forward(trace: Trace) -> tuple[ExtraWork, ...] | None:
         losses = (here["family"] == "loss").to_numpy()[by_launch]
         for first, last in _between(backward):
             ends = np.flatnonzero(losses[first:last]) + 1
-            if ends.size and (found := _twin(code[first : first + ends[-1]].tobytes())) is not None:
-                flags[row[first + found[0] : first + found[1]]] = True
+            for begin, end in _twins(code[first : first + ends[-1]].tobytes()) if ends.size else ():
+                flags[row[first + begin : first + end]] = True
     return extra_work(trace, flags & ~belonging_to(trace, recording_operators(trace)))
 
 
@@ -177,18 +205,20 @@ def _between(backward: BoolArray) -> list[tuple[int, int]]:
 
 
 @lru_cache  # one step is like another
-def _twin(codes: bytes) -> tuple[int, int] | None:
-    """Where the stretch that ends some codes has run before: first and last (exclusive) of the latest twin."""
-    code = np.frombuffer(codes, np.int64)
+def _twins(codes: bytes) -> tuple[tuple[int, int], ...]:
+    """Where the stretch that ends some codes has run before: first and last (exclusive) of each twin, the latest
+    first."""
+    code, found = np.frombuffer(codes, np.int64), list[tuple[int, int]]()
     size = code.size
     if size < 2 * STRETCH:
-        return None
+        return ()
     windows = np.lib.stride_tricks.sliding_window_view(code[: size - STRETCH], STRETCH)
-    ends = np.flatnonzero((windows == code[-STRETCH:]).all(axis=1)) + STRETCH
-    for end in ends[::-1].tolist():
-        most = min(end, size - end)
+    ends, begun, own = np.flatnonzero((windows == code[-STRETCH:]).all(axis=1)) + STRETCH, size, 0
+    for end in ends[ends <= size - STRETCH][::-1].tolist():
+        most = min(end, own or size - end)
         alike = code[end - most : end][::-1] == code[size - most :][::-1]
         length = int(np.argmin(alike)) if not alike.all() else most
-        if length >= max(_SHARE * (size - end), 2 * STRETCH):
-            return end - length, end
-    return None
+        if end <= begun and length >= max(_SHARE * (own or size - end), 2 * STRETCH):
+            own, begun = own or size - end, end - length
+            found.append((begun, end))
+    return tuple(found)

@@ -12,6 +12,7 @@ others are work for a kernel profiler: `far_operators`.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.kernel_traits import MEMORY_EFFICIENT
 from timesink.knowledge.operators import OperatorWork, WorkKind
-from timesink.knowledge.work import recorded_work
+from timesink.knowledge.work import FORMULAS, recorded_work, scatter
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
@@ -188,13 +189,15 @@ _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]
 
 class FarOperator(Record, eq=False):
     """Equal calls of an operator: what bounds them (memory, compute, latency), the share of that bound they reach, and
-    their kernels. `masked` says of attention whether a mask is among its inputs, None of any other."""
+    their kernels. `masked` says of attention whether a mask is among its inputs, None of any other; `per_address` how
+    many rows a scatter adds to each on average, 0 of any other."""
 
     name: str
     limiter: str
     attained_ratio: float
     kernels: Selection
     masked: bool | None = None
+    per_address: float = 0.0
 
 
 @remembered
@@ -237,7 +240,17 @@ def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     best = np.full(kernels.height, reached)
     selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
     masked = is_masked(str(name), str(key[3])) if (kernels["family"] == "attention").any() else None
-    return FarOperator(str(name), str(kernels["limiter"][0]), reached, selection, masked)
+    limiter, added = str(kernels["limiter"][0]), added_per_address(str(name), str(key[3]))
+    return FarOperator(str(name), limiter, reached, selection, masked, added)
+
+
+def added_per_address(name: str, shapes: str) -> float:
+    """How many elements a scatter adds to each of its addresses, by the recorded shapes; 0 of another operator."""
+    if FORMULAS.get(name.removeprefix("aten::")) is scatter:
+        with suppress(ValueError, TypeError, IndexError):
+            into, rows = (prod(parsed(shapes)[place]) for place in (0, 3))
+            return rows / into if into else 0.0
+    return 0.0
 
 
 def is_masked(name: str, shapes: str) -> bool:
@@ -250,10 +263,16 @@ def is_masked(name: str, shapes: str) -> bool:
 
 def _explained(trace: Trace) -> Int64Array:
     """Rows of `device_ops` of the kernels that the measures of known patterns found, and of fused attention but for the
-    memory-efficient one: for the others there is no quicker kernel to be had."""
+    memory-efficient one, and one that is given a mask: for the others there is no quicker kernel to be had."""
     facts = kernel_facts(trace).frame
-    replaceable = matches(trace.get(DEVICE_OPS)["name"][facts["row"]], MEMORY_EFFICIENT)
-    fused = facts.filter((pl.col("family") == "attention") & ~replaceable)["row"].to_numpy()
+    replaceable = matches(trace.get(DEVICE_OPS)["name"][facts["row"]], MEMORY_EFFICIENT).to_numpy()
+    host = trace.get(HOST_OPS)
+    attends = np.unique(facts.filter(pl.col("family") == "attention")["host_op"].fill_null(-1).to_numpy())
+    texts = host.select(pl.col("name", "input_shapes").cast(pl.String).fill_null(""))[attends[attends >= 0]]
+    masked = [is_masked(name, shapes) for name, shapes in texts.iter_rows()]
+    of_masked = facts["host_op"].is_in(pl.Series(attends[attends >= 0][masked]).implode()).fill_null(False).to_numpy()
+    fused = (facts["family"] == "attention").to_numpy() & ~replaceable & ~of_masked
+    fused = facts["row"].to_numpy()[fused]
     found = all_rows(
         [
             *cast_kernels(trace),

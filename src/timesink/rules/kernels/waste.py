@@ -267,6 +267,9 @@ def _of_parameters(single: float, kernels: float) -> str:
     return "one or more for each parameter" if single == kernels else f"{single:,.0f} of them for one parameter each"
 
 
+_CONTENDED: Final = 64  # rows added to one address: two warps' worth wait for each other
+
+
 def _operators(trace: Trace) -> Rows:
     if not trace[HOST_OPS].height:
         return NotApplicable("no operator is recorded")
@@ -278,6 +281,9 @@ def _operators(trace: Trace) -> Rows:
         figures = {"attained_ratio": operator.attained_ratio, "limiter": operator.limiter, "operator": operator.name}
         row = kernel_row(trace, REACH_BOUND.change(operator.kernels), subject=f"kernels of {operator.name}", **figures)
         variant = "" if operator.masked is None else "masked" if operator.masked else "attention"
+        if operator.per_address > _CONTENDED:
+            variant = "contended"
+            row = replace(row, figures={**row.figures, "added": f"{operator.per_address:,.0f}"})
         rows.append(replace(row, variant=variant))
     return rows
 

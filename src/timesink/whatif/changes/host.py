@@ -83,14 +83,15 @@ def _holding(intervals: Intervals, times_ns: Int64Array) -> Intervals:
 
 
 class ScaleHost(EditedChange, Record):
-    """The host's own time in the target takes `factor` times as long."""
+    """The host's own time in the target takes `factor` times as long, which may be another at each case."""
 
     touches: ClassVar[Touches] = Touches.HOST
     target: Target
-    factor: float
+    factor: float | Figure
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
-        edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
+        factor = self.factor if isinstance(self.factor, float | int) else self.factor.at(case)
+        edit.save_host(host_windows(graph, self.target), 1.0 - factor)
 
 
 class KeepMemory(EditedChange, Record):

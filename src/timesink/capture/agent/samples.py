@@ -20,7 +20,7 @@ from timesink.capture.agent.start_up import own_place
 
 MEMBER: Final = "timesinkSamples"
 """The member of a trace: `stacks`, texts; of each look `stack` (its number), `thread`, `later_ns` than the last."""
-_SOONEST_S: Final = 0.001
+_SOONEST_S: Final = 0.001  # the step of a kernel is rarely shorter
 _SHARE: Final = 0.01  # of the time, at most, in which a look holds the interpreter
 _DEEPEST: Final = 40  # own frames of a stack
 _MOST: Final = 100_000  # looks; a longer recording goes on without

@@ -93,10 +93,10 @@ def _needed_ns(trace: Trace, device: tuple[int, int], found: list[_Found]) -> li
     rate = (gpu.dram_bytes_per_s if gpu else _SLOWEST) * machines.DRAM_SHARE.value / 1e9
     passes = {"sorted": [fixes.TOPK_PASSES.at(case) for case in Case], "one_hot": [2.0, 1.0, 1.0]}
     floor_ns = machines.KERNEL_FLOOR_US.ns
-    return [sum(max(passes[one.kind][at] * one.least_bytes / rate, floor_ns) for one in found) for at in range(3)]
+    return [sum(max(passes[one.kind][case.value] * one.least_bytes / rate, floor_ns) for one in found) for case in Case]
 
 
-_SLOWEST: Final = 200e9
+_SLOWEST: Final = 200e9  # bytes per second of the memory of a small GPU
 
 
 def _candidates(trace: Trace) -> Iterator[_Found]:
@@ -147,7 +147,7 @@ def _cut_sort(event: int, sort: Operator, after: list[tuple[bool, bool, Operator
 
 def _cut_to(cut: Operator, axes: int, axis: int, size: int) -> int:
     """The elements along an axis that a slice, narrow or select keeps; 0 where it cuts another axis, or all stay."""
-    at, first, last = (_number(cut.scalar(place), -1) for place in (1, 2, 3))
+    at, first, last = (_number(text, -1) for text in (*cut.scalars[1:4], "", "", "")[:3])
     if at % axes != axis:
         return 0
     if cut.name.endswith("select"):

@@ -248,7 +248,7 @@ def added_per_address(name: str, shapes: str) -> float:
     """How many elements a scatter adds to each of its addresses, by the recorded shapes; 0 of another operator."""
     if FORMULAS.get(name.removeprefix("aten::")) is scatter:
         with suppress(ValueError, TypeError, IndexError):
-            into, rows = (prod(parsed(shapes)[place]) for place in (0, 3))
+            into, _, _, rows, *_ = map(prod, parsed(shapes))
             return rows / into if into else 0.0
     return 0.0
 

@@ -1,6 +1,6 @@
 """What "one run a side, changed where it is 3 % off" says of recordings in which nothing differs; and what ours says.
 
-usage: python -m benchmarks.one_run_a_side      # the table of docs/how-to/verify.md
+usage: python -m benchmarks.one_run_a_side      # the figures of docs/how-to/verify.md
 
 Each pair are two processes, or two rounds, of one unchanged program. Ours is the verdict of `compare` with the
 deviation between runs that the other programs of the row show, as `gate calibrate` would have measured it before.

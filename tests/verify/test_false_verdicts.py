@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.noise import HARDER, KINDS, MODELS, WEAK, Kind, log_ratios, run_means, runs
+from benchmarks.one_run_a_side import rows, said
 from benchmarks.verdicts import sequential_codes
 from scipy import stats
 
@@ -172,3 +173,11 @@ def test_the_command_answers_as_python_does(change: float, tmp_path: Path, monke
     monkeypatch.setenv("TABLE", "")
     told, wanted = simulated.by_command(0, 0, change, tmp_path)
     assert told == wanted == ("slower" if change else "no difference")
+
+
+def test_the_page_of_verify_says_what_one_run_a_side_says_of_unchanged_programs() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/verify.md").read_text(encoding="utf-8")
+    for programs in (made for name, made in rows() if "hours apart" in name or "slowed by the host" in name):
+        pairs, *called = said(programs)
+        assert called[0] > called[1]
+        assert all(f"{100 * count / pairs:.1f} %" in page for count in called)

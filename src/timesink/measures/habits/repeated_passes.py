@@ -218,7 +218,8 @@ def _twins(codes: bytes) -> tuple[tuple[int, int], ...]:
         most = min(end, own or size - end)
         alike = code[end - most : end][::-1] == code[size - most :][::-1]
         length = int(np.argmin(alike)) if not alike.all() else most
-        if end <= begun and length >= max(_SHARE * (own or size - end), 2 * STRETCH):
+        least = STRETCH if own else 2 * STRETCH  # one twin makes others likely
+        if end <= begun and length >= max(_SHARE * (own or size - end), least):
             own, begun = own or size - end, end - length
             found.append((begun, end))
     return tuple(found)

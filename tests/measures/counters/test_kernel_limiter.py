@@ -15,7 +15,7 @@ from timesink.knowledge.assumptions import machines
 from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of
 from timesink.measures.counters.causes import awaited_operands, is_tiny
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
-from timesink.measures.counters.stalls import stalls_of
+from timesink.measures.counters.stalls import REASONS, stalls_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
 from timesink.records import replace
@@ -335,8 +335,10 @@ def test_l1_far_from_full_and_without_a_queue_does_not_limit_warps_that_wait_for
 COUNTED = {
     **{f"memory_l2_theoretical_sectors_global{part}": 1e3 for part in ("", "_ideal")},
     **{f"memory_l1_wavefronts_shared{part}": 0.0 for part in ("", "_ideal")},
-    "smsp__sass_inst_executed_op_local_ld.sum": 0.0,
-    "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum": 0.0,
+    **{f"smsp__sass_inst_executed_op_local_{op}.sum": 0.0 for op in ("ld", "st")},
+    "smsp__inst_executed.sum": 1e3,
+    "smsp__inst_executed_op_shared_atom.sum": 0.0,
+    **{f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum": 0.0 for op in ("ld", "st", "atom", "red")},
     **{f"smsp__thread_inst_executed{part}_per_inst_executed.ratio": 32.0 for part in ("", "_pred_on")},
 }
 
@@ -358,7 +360,9 @@ def test_what_guards_barriers_may_leave_with_them() -> None:
 def waiting_for(reason: str, **values: float) -> KernelLimits:
     """A kernel of fp32, L2 and DRAM whose warps wait for that."""
     units = {"lts__t_sectors": 40, "sm__inst_executed": 25, "sm__pipe_fma_cycles_active": 20, "dram__cycles_active": 2}
-    stalls = {f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio": 9.0}
+    stalls = {
+        f"smsp__average_warps_issue_stalled_{one}_per_issue_active.ratio": 9.0 * (one == reason) for one in REASONS
+    }
     return explained({**units, **stalls, "sm__warps_active.avg.pct_of_peak_sustained_active": 100, **values})
 
 

@@ -64,6 +64,10 @@ class KernelCounters(Record, eq=False):
         collected = [self.values[name] for name in names if name in self.values]
         return sum(collected) if collected else None
 
+    def whole(self, *names: str) -> float | None:
+        """The sum of these counters, None where one was not collected: then it is a part only."""
+        return sum(self.values[name] for name in names) if self.values.keys() >= {*names} else None
+
     def share(self, name: str) -> float | None:
         """A percentage counter as a share of 1; `name` without its ``.avg.pct_of_peak_sustained_elapsed``."""
         value = self.first(name + ELAPSED, name)
@@ -182,10 +186,11 @@ ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.A
 _RESOURCES = tuple((pattern, Resource(key)) for key, pattern in patterns.RESOURCES.items())
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
 # Each is the share of the busiest unit of its list; a list ends where the other begins, but for what both hold.
-_SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
-_BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in _SUMMARIES)
-_OF_SM = ("sm__", "idc__")
+SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
+BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in SUMMARIES)
+OF_SM = ("sm__", "idc__")
 _APART = 1.1  # times its busiest unit: 0.99 to 1.00 of it on 8.0 and 9.0, 1.93 to 2.00 times on 7.5
+_EXACT = frozenset({(7, 0), (8, 0), (9, 0)})  # chips of which L1's listed units come near its own level
 _LAST_ASKED = 16  # launches: what explains one asks for its units again and again
 _ROUNDING = 0.0002  # a page printed with two digits of percent
 
@@ -215,13 +220,13 @@ def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
 
 def is_complete(kernel: KernelCounters) -> bool:
     """Whether its busiest unit is among the leaves: the report lists them, or they reach the profiler's summaries."""
-    return all(name in kernel.texts for name in _BREAKDOWNS) or _reaches_summaries(kernel) is True
+    return all(name in kernel.texts for name in BREAKDOWNS) or _reaches_summaries(kernel) is True
 
 
 @lru_cache(maxsize=_LAST_ASKED)
 def lacks_units(kernel: KernelCounters) -> bool:
     """Whether a page holds throughputs of whole levels, but not of the unit that is busiest in them."""
-    if any(name in kernel.texts for name in _BREAKDOWNS):
+    if any(name in kernel.texts for name in BREAKDOWNS):
         return False
     reaches = _reaches_summaries(kernel)
     if reaches is not None:
@@ -236,6 +241,7 @@ _OF_LEVEL = {
     Resource.L2: ("lts__throughput",),
     Resource.L1: ("l1tex__throughput",),
 }
+OF_L1 = _OF_LEVEL[Resource.L1][0]
 
 
 def throughput_of(kernel: KernelCounters, level: Resource) -> float | None:
@@ -255,36 +261,36 @@ def _level_of_l1(kernel: KernelCounters, listed: list[Leaf]) -> Iterator[Leaf]:
     """
     level, idle = throughput_of(kernel, Resource.L1), occupancy_of(kernel).sm_idle
     of_l1 = max((leaf.busy for leaf in listed if leaf.resource is Resource.L1), default=None)
-    if level is None or of_l1 is None:
+    if level is None or of_l1 is None or kernel.compute_capability in _EXACT:
         return
-    is_elapsed = _OF_LEVEL[Resource.L1][0] + ACTIVE not in kernel.values
+    is_elapsed = OF_L1 + ACTIVE not in kernel.values
     busy = level if is_elapsed else level * (1 - (idle or 0.0))
     if busy > max(_APART * of_l1, *(leaf.busy for leaf in listed)):
-        yield Leaf(_OF_LEVEL[Resource.L1][0], Resource.L1, busy, busy)
+        yield Leaf(OF_L1, Resource.L1, busy, busy)
 
 
 def _throughputs(kernel: KernelCounters) -> Iterator[Leaf]:
     """Levels of memory, and the SM, as busy as their busiest unit. That of L1 counts the time in which an SM was active
     only; so it is at most what the summary of all memory units says. What that says beyond them has no name."""
-    sm, memory = (kernel.share(name) for name in _SUMMARIES)
+    sm, memory = (kernel.share(name) for name in SUMMARIES)
     levels = {level: busy for level in _OF_LEVEL if (busy := throughput_of(kernel, level)) is not None}
     for level, busy in levels.items():
         least = busy if memory is None else min(busy, memory)
         yield Leaf(_OF_LEVEL[level][0], level, least, least)
     if memory is not None and memory > max(levels.values(), default=0.0) + _ROUNDING:
-        yield Leaf(_SUMMARIES[1], Resource.HIDDEN, memory, memory)
+        yield Leaf(SUMMARIES[1], Resource.HIDDEN, memory, memory)
     if sm is not None:
-        yield Leaf(_SUMMARIES[0], Resource.ISSUE, sm, sm)
+        yield Leaf(SUMMARIES[0], Resource.ISSUE, sm, sm)
 
 
 def _reaches_summaries(kernel: KernelCounters) -> bool | None:
     """Whether on either side the busiest leaf is as busy as the summary says; None where no summary was collected."""
-    summaries = [kernel.share(name) for name in _SUMMARIES]
+    summaries = [kernel.share(name) for name in SUMMARIES]
     if all(summary is None for summary in summaries):
         return None
     busiest: dict[bool, float] = {}
     for name in units_of(kernel.compute_capability):
-        side = name.startswith(_OF_SM)
+        side = name.startswith(OF_SM)
         busiest[side] = max(busiest.get(side, -1.0), -1.0 if (busy := kernel.share(name)) is None else busy)
     return all(
         summary is None or busiest[side] >= summary - _ROUNDING
@@ -294,12 +300,39 @@ def _reaches_summaries(kernel: KernelCounters) -> bool | None:
 
 def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
     """The units of the report's own list, or of its chip's where a page carries none."""
-    listed = [name for top in _BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
+    listed = [name for top in BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
     for name in [name.removesuffix(ELAPSED) for name in listed] or units_of(kernel.compute_capability):
         busy, resource = kernel.share(name), resource_of(name)
         if busy is not None and resource is not None and name != _SUM_OF_OTHERS:
             hottest = kernel.get(f"{name}.max.pct_of_peak_sustained_elapsed")
             yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
+
+
+_HALVED = 2.0  # on others its level is at most so many times as busy as the busiest of them
+
+
+def missing_units(kernel: KernelCounters) -> Iterator[Leaf]:
+    """Units of the report's list, or of its chip, that were not measured, each as busy as it may be: as the summary of
+    its side says, or always. Without its own level, L1 as busy as that may be on its chip. None where neither list nor
+    summary says that there are others."""
+    if not states_units(kernel):
+        return
+    listed = [name for top in BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
+    most = {name.startswith(OF_SM): kernel.share(name) for name in SUMMARIES}
+    for name in [name.removesuffix(ELAPSED) for name in listed] or units_of(kernel.compute_capability):
+        resource = resource_of(name)
+        if resource is not None and name != _SUM_OF_OTHERS and kernel.share(name) is None:
+            summary = most[name.startswith(OF_SM)]
+            busy = 1.0 if summary is None else summary
+            yield Leaf(name, resource, busy, busy)
+    of_l1 = max((leaf.busy for leaf in leaves(kernel) if leaf.resource is Resource.L1), default=0.0)
+    if throughput_of(kernel, Resource.L1) is None and kernel.compute_capability not in _EXACT:
+        yield Leaf(OF_L1, Resource.L1, min(1.0, _HALVED * of_l1), 1.0)
+
+
+def states_units(kernel: KernelCounters) -> bool:
+    """Whether a launch says what its units are, or how busy the busiest is: then it is known which are missing."""
+    return any(name in kernel.texts for name in BREAKDOWNS) or any(kernel.share(name) is not None for name in SUMMARIES)
 
 
 def resource_of(leaf: str) -> Resource | None:

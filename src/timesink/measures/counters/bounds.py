@@ -243,6 +243,8 @@ def fused_bound(total_ns: float) -> float:
 
 _WAITS: Final = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
 _LOADS: Final = "smsp__sass_inst_executed_op_global_ld.sum"
+_ISSUED: Final = ("smsp__inst_issued.sum", "smsp__inst_executed.sum")
+_HITS: Final = ("l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct")
 # What shows as the same wait: loads of another kind, and what is no load.
 _OTHERS: Final = (
     "smsp__sass_inst_executed_op_local_ld.sum",
@@ -273,7 +275,7 @@ class LoadWait(Record):
 def load_wait(kernel: KernelCounters, units: tuple[Leaf, ...], stalls: Stalls | None) -> LoadWait | None:
     """The wait of a kernel whose warps wait for loads of global memory most of all; None for others, and where counters
     are missing. `units` are its `leaves`."""
-    issued, loads = kernel.first("smsp__inst_issued.sum", "smsp__inst_executed.sum"), kernel.get(_LOADS)
+    issued, loads = kernel.first(*_ISSUED), kernel.get(_LOADS)
     waiting = kernel.get(_WAITS)
     if waiting is None or not issued or not loads or stalls is None:
         return None
@@ -281,8 +283,17 @@ def load_wait(kernel: KernelCounters, units: tuple[Leaf, ...], stalls: Stalls | 
         return None
     if max((leaf.busy for leaf in units if leaf.resource in MEMORY), default=0.0) < TRAFFIC:
         return None
-    hits = kernel.share("l1tex__t_sector_hit_rate.pct"), kernel.share("lts__t_sector_hit_rate.pct")
+    hits = [kernel.share(name) for name in _HITS]
     return None if None in hits else LoadWait(waiting * issued / loads, _idle_cycles(hits[0] or 0.0, hits[1] or 0.0))
+
+
+def tells_load_wait(kernel: KernelCounters, units: tuple[Leaf, ...], stalls: Stalls | None) -> bool:
+    """Whether the counters say if its loads queue: all were collected, or one that was says that they do not."""
+    has = kernel.values.keys()
+    is_counted = {_WAITS, _LOADS, *_HITS} <= has and bool({*_ISSUED} & has) and {*_OTHERS[:2], _OTHERS[3]} <= has
+    if is_counted and stalls is not None and not stalls.is_sampled:
+        return True
+    return max((used(leaf) for leaf in units), default=0.0) >= FAR_FROM_FULL
 
 
 def _idle_cycles(l1_hits: float, l2_hits: float) -> float:

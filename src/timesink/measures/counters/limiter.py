@@ -24,23 +24,30 @@ from timesink.measures.counters import (
     kernel_counters,
     lacks_units,
     leaves,
+    missing_units,
+    states_units,
 )
 from timesink.measures.counters.bounds import (
+    BARRIERS,
     FAR_FROM_FULL,
+    FOR_LOADS,
+    MOSTLY,
     PRODUCT_WORK,
     LoadWait,
     bound_in_tf32,
     bound_without,
     is_fp32_product,
     may_be_product,
+    tells_load_wait,
     used,
 )
 from timesink.measures.counters.page_bounds import OF_LOCAL
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
-from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.counters.ranges import Ends, Possible, possible
+from timesink.measures.counters.roofline import KernelRoofline, counts_operations
 from timesink.measures.counters.shares import NO_QUEUE, shares_of
-from timesink.measures.counters.stalls import FULL, Stalls
-from timesink.measures.counters.uncounted import MOST_NEEDED
+from timesink.measures.counters.stalls import FULL, Stalls, tells_reasons
+from timesink.measures.counters.uncounted import MOST_NEEDED, possible_wastes
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, field, replace
@@ -61,6 +68,7 @@ _UNIT_ROOFS = {
     Resource.HIDDEN: "memory",
 }
 _FULL = "--set full"
+_NAMED = 4  # causes: more than that are no answer
 _TELLS = f"to decide, profile with {_FULL} or export the raw page"
 
 
@@ -148,7 +156,8 @@ class KernelLimits(Record, eq=False):
     @property
     def doubt(self) -> str:
         """What else may limit it, as counters are missing; '' where none is."""
-        return f"counters are missing: it may be {either(self.others)} ({_FULL} tells)" if self.others else ""
+        others = either(self.others) if len(self.others) <= _NAMED else f"any of {len(self.others)} others"
+        return f"counters are missing: it may be {others} ({_FULL} tells)" if self.others else ""
 
     @property
     def bound_of_hidden_waits(self) -> float:
@@ -202,26 +211,76 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     if not allowed:
         none = f"no unit's throughput was collected{_misspelt(kernel)}"
         return f"{none}: to decide, collect {DRAM_BUSY}, or profile with --set full"
-    if len(allowed) == 1:
+    wide = _of_levels(allowed) if has_levels else _by_ends(kernel, given[0])
+    if wide is None:
         return allowed[0]
-    limiters = {one.limiter for one in allowed}
-    counted = [one for one, of in zip(allowed, given, strict=True) if of.is_counted]
-    leads = {one.limiter for one in counted}
-    largest = {cause: max(one.shares[cause] for one in allowed) for cause in Cause}
+    leads = {one.limiter for one, of in zip(allowed, given, strict=True) if of.is_counted}
     is_silent = has_levels and not (kernel.messages or kernel.get(OF_LOCAL))
-    if is_silent and Cause.MEMORY in limiters and all(map(_moves_bytes_at_peak, allowed)):
+    if is_silent and Cause.MEMORY in wide.limiters and all(map(_moves_bytes_at_peak, allowed)):
         leads = {Cause.MEMORY}
-    if len(limiters) > 1 and len(leads) != 1:
-        top = leaves(kernel)[0]
-        unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
-        busy = f"its {unit} is {share_text(top.busy)} busy{_by_passes(top, allowed[0].waste)}"
-        return f"{either(cause for cause in Cause if cause in limiters)} ({busy}); {_TELLS}"
-    lead = min(leads or limiters)
-    first = min((one for one in counted or allowed if one.limiter is lead), key=lambda one: one.shares[lead])
-    smallest = {cause: min(one.shares[cause] for one in allowed) for cause in Cause}
-    bounds = {cause: max(one.bounds[cause] for one in allowed) for cause in Cause}
-    others = tuple(cause for cause in Cause if cause in limiters - {lead})
-    return replace(first, bounds=bounds, smallest=smallest, largest=largest, others=others, lead=lead)
+    if len(wide.limiters) > 1 and len(leads) != 1:
+        return _undecided(wide, leaves(kernel)[0], allowed[0].waste)
+    lead = min(leads or wide.limiters)
+    of_lead = [
+        one for one, of in zip(allowed, given, strict=True) if one.limiter is lead and (of.is_counted or has_levels)
+    ]
+    first = min(of_lead, key=lambda one: one.shares[lead])
+    others = tuple(cause for cause in Cause if cause in wide.limiters - {lead})
+    return replace(first, bounds=wide.bounds, smallest=wide.smallest, largest=wide.largest, others=others, lead=lead)
+
+
+def _of_levels(allowed: list[KernelLimits]) -> Possible | None:
+    """All that a page of levels allows; None where that is one explanation."""
+    return None if len(allowed) == 1 else Possible(
+        frozenset(one.limiter for one in allowed),
+        {cause: min(one.shares[cause] for one in allowed) for cause in Cause},
+        {cause: max(one.shares[cause] for one in allowed) for cause in Cause},
+        {cause: max(one.bounds[cause] for one in allowed) for cause in Cause},
+    )  # fmt: skip
+
+
+def _by_ends(kernel: KernelCounters, counted: Given) -> Possible | None:
+    """All that the counters allow that were collected; None where no other would change anything."""
+    if not states_units(kernel) and counted.work.waste.access.wavefronts_per_request is None:
+        return None
+    boxes, ends = [*possible_wastes(kernel)], ends_of(kernel, counted)
+    is_open = len(boxes) > 1 or boxes[0].least is not boxes[0].most or ends.is_open
+    return possible(ends, boxes) if is_open else None
+
+
+def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
+    """What is known of the launch beside its waste."""
+    work, roofline, stalls = counted.work, counted.roofline, counted.stalls
+    missing = [*missing_units(kernel)]
+    is_between = any(BARRIERS in leaf.name for leaf in missing) and stalls is not None and stalls.is_at_barriers
+    has_waits = tells_reasons(kernel) and not is_between
+    for_loads = stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY
+    side, top = counted.dram_side, work.top
+    is_known = roofline is not None and roofline.is_memory_side is not None and counts_operations(kernel)
+    of_top = Cause.MEMORY if side is not None and side >= top.busy / 2 else Cause.COMPUTE
+    busier = [leaf for leaf in missing if used(leaf) > used(top)]
+    may_be = any(may_be_product(kernel, one, work.waste, roofline) for one in (top, *busier))
+    if not is_known and (top.resource is Resource.L1 or busier or is_fp32_product(kernel)):
+        in_tf32 = inf
+    else:
+        in_tf32 = bound_in_tf32(kernel, roofline) if may_be or is_fp32_product(kernel) else 1.0
+    queue = counted.queue.queued if counted.queue is not None else 0.0
+    return Ends(
+        kernel=kernel,
+        work=work,
+        stalls=stalls,
+        queued=(queue, queue) if tells_load_wait(kernel, work.units, stalls) else (0.0, 1.0),
+        sides=frozenset({of_top} if is_known and not busier else {Cause.MEMORY, Cause.COMPUTE}),
+        bound_of_any=counted.bound_of_any,
+        waits=(stalls, roofline) if stalls is not None and has_waits and (is_known or not for_loads) else None,
+        in_tf32=in_tf32,
+    )
+
+
+def _undecided(wide: Possible, top: Leaf, waste: Waste) -> str:
+    unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
+    busy = f"its {unit} is {share_text(top.busy)} busy{_by_passes(top, waste)}"
+    return f"{either(cause for cause in Cause if cause in wide.limiters)} ({busy}); {_TELLS}"
 
 
 def either(causes: Iterable[Cause]) -> str:

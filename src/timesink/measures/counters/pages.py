@@ -90,7 +90,7 @@ def with_dram(kernel: KernelCounters) -> KernelCounters:
 
 
 def given_of(kernel: KernelCounters) -> Iterator[Given]:
-    """Every launch that the counters allow: one where all was counted, none where no unit was."""
+    """The launch as it was counted; of a page of levels every one that it allows; none where no unit was measured."""
     roofline, of_any = roofline_of(kernel), bound_of_any(kernel)
     if lacks_units(kernel):
         if leaves(kernel):
@@ -103,15 +103,9 @@ def given_of(kernel: KernelCounters) -> Iterator[Given]:
     if not units:
         return
     side = dram.share if dram is not None and roofline is not None and roofline.is_memory_side else None
-    wait = load_wait(kernel, units, stalls)
-    wastes, occupancy = [*possible_wastes(kernel)], occupancy_of(kernel)
-    waits = [(stalls, wait)]
-    if stalls is None and len(wastes) > 1:
-        waits += [(one, queue) for one in _stalls(kernel, Told()) for queue in _queues(units, one)]
-    for waste, is_sure in wastes:
-        work = work_of(units, waste)
-        for at, (one, queue) in enumerate(waits):
-            yield Given(work, of_any, occupancy, one, roofline, queue, side, is_sure and not at)
+    queue, occupancy = load_wait(kernel, units, stalls), occupancy_of(kernel)
+    for box in possible_wastes(kernel):
+        yield Given(work_of(units, box.told), of_any, occupancy, stalls, roofline, queue, side, True)
 
 
 def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterator[Given]:

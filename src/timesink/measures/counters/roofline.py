@@ -23,7 +23,7 @@ from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters import KernelCounters, Resource, kernel_counters, leaves, throughput_of
-from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
+from timesink.measures.counters.tensor import Counted, TensorWork, pipe_busy, tensor_work
 from timesink.model.trace import Trace
 from timesink.records import Record
 
@@ -184,6 +184,31 @@ def roofline_of(kernel: KernelCounters) -> KernelRoofline | None:
     )
 
 
+def counts_operations(kernel: KernelCounters) -> bool:
+    """Whether all that says on which side of the ridge a launch lies was collected: its operations and its bytes."""
+    ops = (f"{letter}{op}" for letter in "fd" for op in ("add", "mul", "fma"))
+    has_tensor = pipe_busy(kernel) is not None or gpus.PER_OPCODE in kernel.texts
+    has_peak = kernel.get("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained") is not None
+    return (
+        has_peak
+        and has_tensor
+        and tells_bytes(kernel, "dram")
+        and all(instructions(kernel, op) is not None for op in ops)
+    )
+
+
+_WAYS: Final = {
+    "dram": ("dram__bytes_read.sum", "dram__bytes_write.sum"),
+    "l2": ("l1tex__m_xbar2l1tex_read_bytes.sum", "l1tex__m_l1tex2xbar_write_bytes.sum"),
+}
+
+
+def tells_bytes(kernel: KernelCounters, level: str) -> bool:
+    """Whether all bytes of a level of memory were counted: of one way alone they are a part."""
+    one_way = kernel.total(*_WAYS[level]) is not None and kernel.whole(*_WAYS[level]) is None
+    return level_bytes(kernel, level) is not None and not one_way
+
+
 def sm_clock(kernel: KernelCounters) -> float | None:
     """Cycles per second of the multiprocessors while profiled."""
     return kernel.first("sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second")
@@ -193,11 +218,11 @@ def level_bytes(kernel: KernelCounters, level: str) -> float | None:
     """Bytes moved at a memory level. L2 counts what SMs asked of it: its own counters count some traffic twice."""
     seconds = (kernel.duration_ns or 0.0) / 1e9
     if level == "dram":
-        moved = kernel.total("dram__bytes_read.sum", "dram__bytes_write.sum")
+        moved = kernel.total(*_WAYS[level])
         rate = kernel.get("dram__bytes.sum.per_second")
         return moved if moved is not None else kernel.get("dram__bytes.sum") if rate is None else rate * seconds
     if level == "l2":
-        moved = kernel.total("l1tex__m_xbar2l1tex_read_bytes.sum", "l1tex__m_l1tex2xbar_write_bytes.sum")
+        moved = kernel.total(*_WAYS[level])
         sectors = kernel.get("lts__t_sectors_srcunit_tex.sum")
         return moved if moved is not None else None if sectors is None else sectors * gpus.SECTOR_BYTES
     lines = kernel.first("l1tex__lsu_writeback_active_mem_lgds.sum", "l1tex__lsu_writeback_active_mem_lg.sum")

@@ -5,7 +5,6 @@
 
 from collections.abc import Mapping
 
-from timesink.knowledge.gpus import LANES
 from timesink.measures.counters import MEMORY, Leaf, Occupancy, Resource
 from timesink.measures.counters.bounds import (
     BARRIERS,
@@ -26,14 +25,14 @@ from timesink.measures.counters.waste import Cause, Waste
 from timesink.records import Record, field
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
-_WASTES = (
+BUSY_WASTES = (
     *(Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE),
     Cause.LATENCY,
 )
-_LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
-_FENCES = frozenset({"membar"})
-_SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
-_HIDDEN_BUT_LOADS = HIDDEN_BY_WARPS - FOR_LOADS
+LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
+FENCES = frozenset({"membar"})
+SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
+HIDDEN_BUT_LOADS = HIDDEN_BY_WARPS - FOR_LOADS
 NO_QUEUE = 0.1  # of the waiting
 
 
@@ -84,8 +83,8 @@ def shares_of(
 ) -> dict[Cause, float]:
     """Every cause's share of the time, where warps wait so, loads queue so, and DRAM has that part of the roofline."""
     shares, top = dict(work.wasted), work.top
-    is_waiting = (queue is None and _is_under_waits(top, stalls)) or is_between_barriers(top, work.units, stalls)
-    shares[Cause.LATENCY if is_waiting else _work(top, dram_side)] += work.left
+    is_waiting = (queue is None and is_under_waits(top, stalls)) or is_between_barriers(top, work.units, stalls)
+    shares[Cause.LATENCY if is_waiting else work_side(top, dram_side)] += work.left
     _share_out_idle(shares, 1 - used(top), work.waste, occupancy, stalls, queue)
     return shares
 
@@ -113,7 +112,7 @@ def _share_out_busy(top: Leaf, even: float, waste: Waste) -> tuple[Mapping[Cause
     beyond the others is the atomics'."""
     shares = dict.fromkeys(Cause, 0.0)
     left = busy = used(top)
-    for cause in _WASTES:
+    for cause in BUSY_WASTES:
         wasted = waste.of(cause, top.resource)
         if cause is Cause.ATOMICS and even < top.busy:
             wasted = 1 - (1 - wasted) * even / top.busy
@@ -125,7 +124,7 @@ def _share_out_busy(top: Leaf, even: float, waste: Waste) -> tuple[Mapping[Cause
     return shares, left
 
 
-def _work(top: Leaf, dram_side: float | None) -> Cause:
+def work_side(top: Leaf, dram_side: float | None) -> Cause:
     """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is, if
     DRAM is at least half as busy. What executes barriers works for warps that wait for each other."""
     if BARRIERS in top.name:
@@ -136,11 +135,11 @@ def _work(top: Leaf, dram_side: float | None) -> Cause:
     return Cause.MEMORY if is_shared and dram_side is not None and dram_side >= top.busy / 2 else Cause.COMPUTE
 
 
-def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
+def is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
     """Whether warps wait for loads and not for the busiest unit: one of the SM, far from full, whose queue is empty."""
     if top.resource is not Resource.L1 or stalls is None or top.busy >= FAR_FROM_FULL:
         return False
-    return stalls.of(FULL) < NO_QUEUE and stalls.of(_LOAD_STALLS) >= MOSTLY
+    return stalls.of(FULL) < NO_QUEUE and stalls.of(LOAD_STALLS) >= MOSTLY
 
 
 def _share_out_idle(
@@ -155,7 +154,7 @@ def _share_out_idle(
     without_blocks = min(idle, occupancy.sm_idle or 0.0)
     shares[Cause.OCCUPANCY] += without_blocks
     left = waiting = idle - without_blocks
-    for cause, ratio in _waiting_for_waste(waste, stalls).items():
+    for cause, ratio in waiting_for_waste(waste, stalls).items():
         part = min(left, waiting * ratio)
         shares[cause] += part
         left -= part
@@ -163,7 +162,7 @@ def _share_out_idle(
         part = left * stalls.of(FOR_LOADS) * queue.queued
         shares[Cause.MEMORY] += part
         left -= part
-    hidden = _HIDDEN_BUT_LOADS if waste.copies_ahead else HIDDEN_BY_WARPS
+    hidden = HIDDEN_BUT_LOADS if waste.copies_ahead else HIDDEN_BY_WARPS
     hideable = 1.0 if stalls is None else stalls.of(hidden)
     room = 0.0 if occupancy.achieved is None else max(0.0, 1 - occupancy.achieved)
     part = left * hideable * room
@@ -171,18 +170,17 @@ def _share_out_idle(
     shares[Cause.LATENCY] += left - part
 
 
-def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
+def waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
     """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp wrote: of atomics the
     share that they are of all writes."""
     if stalls is None:
         return {}
-    loads, shared = stalls.of(_LOAD_STALLS), stalls.of(_SHARED_STALLS)
-    fences = stalls.of(_FENCES) * max(0.0, waste.atomic_writes - waste.atomic_requests)
-    lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / LANES)
+    loads, shared = stalls.of(LOAD_STALLS), stalls.of(SHARED_STALLS)
+    fences = stalls.of(FENCES) * max(0.0, waste.atomic_writes - waste.atomic_requests)
     return {
         Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
         Cause.ATOMICS: loads * waste.atomic_requests + fences + shared * waste.of(Cause.ATOMICS, Resource.L1),
         Cause.BANK_CONFLICTS: shared * waste.of(Cause.BANK_CONFLICTS, Resource.L1),
         Cause.UNCOALESCED: loads * waste.of(Cause.UNCOALESCED, Resource.L1),
-        Cause.DIVERGENCE: (1 - stalls.of(FULL)) * lanes,
+        Cause.DIVERGENCE: (1 - stalls.of(FULL)) * waste.idle_lanes,
     }

@@ -53,6 +53,20 @@ class Stalls(Record):
         return self.top is not None and self.top[0] == "barrier"
 
 
+REASONS = {
+    *("long_scoreboard", "short_scoreboard", "wait", "barrier", "lg_throttle", "mio_throttle", "math_pipe_throttle"),
+    *("branch_resolving", "drain", "dispatch_stall", "membar", "imc_miss", "sleeping", "misc", "tex_throttle"),
+}
+_ENOUGH = 100  # samples: of fewer a share is no share
+
+
+def tells_reasons(kernel: KernelCounters) -> bool:
+    """Whether every reason to wait was collected, counted or in enough samples: without one all shares are others."""
+    counted = _matching(kernel, patterns.STALL_COUNTED)
+    sampled = {} if counted else _matching(kernel, patterns.STALL_SAMPLED)
+    return counted.keys() >= REASONS or (sampled.keys() >= REASONS and fsum(sampled.values()) >= _ENOUGH)
+
+
 def stalls_of(kernel: KernelCounters) -> Stalls | None:
     """The stall reasons of one kernel, None where neither counters nor samples were collected."""
     counted = _matching(kernel, patterns.STALL_COUNTED)

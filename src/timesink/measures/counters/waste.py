@@ -30,9 +30,9 @@ from timesink.records import Record
 _MOST_COALESCED_PASSES = 4
 # What a warp's instruction occupies whether or not its lanes are on.
 OF_INSTRUCTIONS = (*ARITHMETIC - {Resource.TENSOR}, Resource.ISSUE, Resource.CONTROL)
-EXECUTING = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
+_EXECUTING = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
-_COPIES = ("smsp__inst_executed_op_ldgsts.sum", "smsp__sass_inst_executed_op_tma_ld.sum")
+COPIES = ("smsp__inst_executed_op_ldgsts.sum", "smsp__sass_inst_executed_op_tma_ld.sum")
 _ACCESSES = tuple(
     f"smsp__sass_inst_executed_op_{kind}.sum" for kind in ("shared", "global_ld", "global_st", "global_atom")
 )
@@ -116,6 +116,11 @@ class Waste(Record):
         sectors = most if self.atomic_requests or self.access.sectors is None else self.access.sectors
         return max(0.0, min(most, sectors) / self.access.wavefronts)
 
+    @property
+    def idle_lanes(self) -> float:
+        """The share of a warp's lanes that are off on average; 0 where nobody counted."""
+        return 0.0 if self.active_lanes is None else max(0.0, 1 - self.active_lanes / gpus.LANES)
+
     def of(self, cause: Cause, resource: Resource) -> float:
         """The share of the resource's busy time that this cause wastes."""
         return self.shares.get(cause, {}).get(resource, 0.0)
@@ -145,7 +150,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
         Cause.LATENCY: _empty(kernel),
     }
     is_product = bool(tensor_work(kernel))
-    copies, loads = kernel.total(*_COPIES) or 0.0, kernel.get("smsp__sass_inst_executed_op_global_ld.sum") or 0.0
+    copies, loads = kernel.total(*COPIES) or 0.0, kernel.get("smsp__sass_inst_executed_op_global_ld.sum") or 0.0
     return Waste(
         shares,
         access,
@@ -175,11 +180,11 @@ def _filled(kernel: KernelCounters) -> float:
 def access_of(kernel: KernelCounters) -> Access:
     """The memory instructions of one kernel. Passes without conflicts are those counted less the conflicts counted."""
     sectors, ideal = _global_sectors(kernel)
-    shared = kernel.first("memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
-    conflicts = kernel.get(f"{_CONFLICTS}.sum")
-    ideal_shared = kernel.get("memory_l1_wavefronts_shared_ideal")
-    if ideal_shared is None and shared is not None and conflicts is not None:
-        ideal_shared = max(0.0, shared - conflicts)
+    shared, ideal_shared = (kernel.get(f"memory_l1_wavefronts_shared{part}") for part in ("", "_ideal"))
+    conflicts, passes = kernel.get(f"{_CONFLICTS}.sum"), kernel.get("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
+    if shared is None or ideal_shared is None:
+        shared = passes if shared is None else shared
+        ideal_shared = None if shared is None or conflicts is None else max(0.0, shared - conflicts)
     atoms = kernel.get("smsp__inst_executed_op_shared_atom.sum") or 0.0
     shared_instructions = kernel.get("smsp__sass_inst_executed_op_shared.sum") or 0.0
     local = kernel.total(
@@ -208,9 +213,16 @@ def active_lanes(kernel: KernelCounters) -> float | None:
     ratio = kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
     threads, instructions = kernel.get("thread_inst_executed"), kernel.get("inst_executed")
     lanes = ratio if ratio is not None or not instructions or threads is None else threads / instructions
-    executing = kernel.get(EXECUTING)
+    executing = executing_lanes(kernel)
     is_off = lanes is not None and executing is not None and executing < lanes / 2 and not _waits_at_barriers(kernel)
     return executing if is_off else lanes
+
+
+def executing_lanes(kernel: KernelCounters) -> float | None:
+    """Mean number of lanes of an executed instruction that predicates leave on, of 32; None: not collected."""
+    ratio = kernel.get(_EXECUTING)
+    threads, instructions = kernel.get("thread_inst_executed_true"), kernel.get("inst_executed")
+    return ratio if ratio is not None or not instructions or threads is None else threads / instructions
 
 
 def _waits_at_barriers(kernel: KernelCounters) -> bool:
@@ -325,7 +337,7 @@ def _empty(kernel: KernelCounters) -> dict[Resource, float]:
                                     16                 0.6                        1   0                        0.5
                                     32                 0.6                     0.25   0                        0
     """
-    lanes, executing = active_lanes(kernel), kernel.get(EXECUTING)
+    lanes, executing = active_lanes(kernel), executing_lanes(kernel)
     if not _waits_at_barriers(kernel) or not lanes or executing is None:
         return {}
     off = max(0.0, 1 - executing / lanes)

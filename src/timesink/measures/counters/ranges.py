@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final
 
+from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters import (
     ACTIVE,
     MEMORY,
@@ -98,7 +99,7 @@ class Ends(Record):
     @property
     def copies_ahead(self) -> tuple[bool, ...]:
         """Whether asynchronous copies bring what it reads: both where nobody counted them."""
-        is_new = (self.kernel.compute_capability or (0, 0)) >= (9, 0)
+        is_new = (self.kernel.compute_capability or (0, 0)) >= HOPPER
         counted = COPIES if is_new else COPIES[:1]
         return (self.work.waste.copies_ahead,) if all(name in self.kernel.values for name in counted) else (False, True)
 

@@ -158,6 +158,16 @@ def test_settings_that_could_do_it_stand_first() -> None:
     assert [one.can_cause for one in suspects(differing, ())] == [False] * 3
 
 
+def test_recordings_without_steps_are_not_said_to_be_steps() -> None:
+    sides = [trace_of(f"""
+        | device_ops | name | start_us | end_us |
+        | k          | gemm | 10       | {end}  |
+        """) for end in (50, 90)]  # fmt: skip
+    told = page(compare_captures((sides[0], sides[1])))
+    assert told.title == "+40.0 us of +40.0 us in all that was recorded: the same kernels take longer (gemm)"
+    assert "a step" not in told.sheets[0].note
+
+
 def test_every_setting_that_a_capture_keeps_could_do_something_and_none_could_do_all() -> None:
     kept = (*program_settings(), "threads", "anomaly_mode", "deterministic", "cudnn_deterministic", "cudnn_benchmark",
             "compiled_graphs", "attention", "matmul_precision", "ranks_here", "others_busy")  # fmt: skip

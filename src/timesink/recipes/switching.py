@@ -42,7 +42,9 @@ def modules_of(program: RunningProgram) -> list[Any]:
 
 
 def parameters_of(program: RunningProgram) -> list[Any]:
-    """All parameters of the roots."""
+    """All parameters of the roots; where no module is called, those that optimizers step."""
+    if not program.roots and program.optimizers:
+        return [one for optimizer in program.optimizers for group in optimizer.param_groups for one in group["params"]]
     return [parameter for root in roots_of(program) for parameter in root.parameters()]
 
 

@@ -20,8 +20,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
 from math import ceil, inf
 from pathlib import Path
-from statistics import fmean
-from time import perf_counter, time  # the program may set them; these are from before
+from statistics import fmean, median
+from time import perf_counter, sleep, time  # the program may set them; these are from before
 from typing import Any, Final
 
 from timesink.capture.agent.marks import StepMark
@@ -31,7 +31,7 @@ from timesink.capture.agent.settings import count_graphs
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.recipes.program import own_files
 from timesink.recipes.table import EXCLUDED_BY, SWITCHES
-from timesink.trials.pairs import Pair, TimedBlock, is_decided, summarized
+from timesink.trials.pairs import Pair, TimedBlock, is_decided, is_pause, summarized
 from timesink.trials.periods import Periods
 from timesink.trials.records import Period, TrialPlan, TrialResult, Tried
 from timesink.trials.switched import SwitchedProgram, most_memory, reset_memory
@@ -39,6 +39,11 @@ from timesink.trials.switched import SwitchedProgram, most_memory, reset_memory
 VARIABLE: Final = "TIMESINK_TRY"
 _LEAST_STEPS, _MOST_STEPS = 3, 4000  # of a block
 _LONG_STEP_MS: Final = 250.0
+_MOST_OF_LONG: Final = 6  # such steps of a run that is compared as a whole
+_LOOKS: Final = 3  # at a block that holds a pause: where it always does, that is what the change does
+_WAIT_S: Final = 0.05
+_MANY_MARKS: Final = 4  # of a period whose number of marks differs
+_MOST_GIVEN_S: Final = 600.0
 _PIECE_S: Final = 0.03
 _SHARES, _SCREEN_PAIRS = 1.5, 2  # of its even share of the time one change may take, but for so many pairs
 _SETTLE_S: Final = 1.0
@@ -61,13 +66,17 @@ class Trial(SwitchedProgram):
         self.result = TrialResult()
         self._script: Script | None = None
         self._deadline = 0.0
-        self._periods, self._observes = Periods(), False
+        self._periods, self._observes = Periods(self._given_s), False
+
+    @property
+    def _given_s(self) -> float:
+        return min(self.trial.ends_at - time(), _MOST_GIVEN_S)
 
     def _mark(self, source: StepMark) -> None:
         """As of an agent, but a better mark of steps begins the script anew only while nothing has been tried."""
         if self.source is None or (source > self.source and self.result.phase == "settle"):
             self._periods.end()
-            self._periods, self._observes = Periods(), False
+            self._periods, self._observes = Periods(self._given_s), False
             self.source, self._script = source, self.script()
             self.result.mark = source.name.lower()
             atexit.register(self._write)
@@ -111,7 +120,7 @@ class Trial(SwitchedProgram):
             if not SWITCHES[name].loader and name not in self._on:  # those are on from the first batch
                 self._turn_on(name)
         steps = max((SWITCHES[name].warm_up for name in self.trial.fixed), default=0)
-        for _ in range(self.trial.settle + steps):
+        for _ in range(ceil((self.trial.settle + steps) / self._marks)):
             yield
         self._describe()
         began = perf_counter()
@@ -125,7 +134,7 @@ class Trial(SwitchedProgram):
             self._say("done")
             return
         began = perf_counter()
-        step_ms = (yield from self._time_block(0.0)).mean
+        step_ms = (yield from self._time_block(self.trial.step_ms)).mean
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         applied = [name for name in self.trial.names if self._applies(name)]
         fixed, until = self.trial.fixed, began + _SINGLES * (self._deadline - began)
@@ -151,7 +160,8 @@ class Trial(SwitchedProgram):
         self._say("recorded")
         until = perf_counter() + self.trial.ends_at - time()
         while not all(self._share(order.exists())) and not self._is_late(until):
-            yield
+            sleep(_WAIT_S)  # a short program would be over
+        yield
         if order.exists():
             given = json.loads(order.read_text(encoding="utf-8"))
             self.trial = replace(self.trial, names=tuple(given["names"]), asked=tuple(given["asked"]))
@@ -171,6 +181,11 @@ class Trial(SwitchedProgram):
             if (first := self._share(asdict(self._periods.period))[0]) != asdict(self._periods.period):
                 self._periods.set(Period(**first), sys._getframe())
         self.result.period = self._periods.period
+
+    @property
+    def _marks(self) -> int:
+        """How many of the program's own steps one period holds, about: what warms up or settles does so by these."""
+        return self._periods.period.marks or _MANY_MARKS
 
     def _see_model(self) -> Script:
         """Where no optimizer tells steps apart, what a program calls may be a small part of what it repeats."""
@@ -193,22 +208,32 @@ class Trial(SwitchedProgram):
         there is."""
         weights = self.program.weights() if self.trial.moved_at else []
         reset_memory()
-        began, made, together = perf_counter(), 0, 1
-        while not self._is_late(self._deadline if made < self.trial.steps else began + self.trial.timed_s):
-            wait()
-            started = perf_counter()
+        began, made, together, gaps = perf_counter(), 0, 1, list[list[float]]()
+        steps = self.trial.steps
+        while not self._is_late(self._deadline if made < steps else began + self.trial.timed_s):
             together = min(together, self.trial.moved_at - made) if made < self.trial.moved_at else together
-            for _ in range(together):
-                yield
-            wait()
-            self.result.steps_ms.append((perf_counter() - started) * 1e3 / together)
+            (piece_ms,), gaps_s = yield from self._time_pieces(1, together)
+            self.result.steps_ms.append(piece_ms)
+            gaps.append(gaps_s)
             made += together
             if made == together:  # the first piece is one step
+                is_long = self.result.steps_ms[0] > _LONG_STEP_MS and not self.trial.moved_at
+                steps = min(steps, _MOST_OF_LONG) if self._share(is_long)[0] else steps
                 together = self._share(min(max(ceil(_PIECE_S * 1e3 / self.result.steps_ms[0]), 1), _MOST_TOGETHER))[0]
             if weights and made == self.trial.moved_at:
                 ends = zip(weights, self.program.weights(), strict=False)
                 self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
+        if not self.trial.moved_at:
+            self._leave_pauses_out(gaps)
         self.result.memory_bytes = most_memory()
+
+    def _leave_pauses_out(self, gaps: Sequence[Sequence[float]]) -> None:
+        """Pieces that hold a pause are not steps alone: what share of the time was pauses is told beside them."""
+        usual_s = median(self.result.steps_ms or [0.0]) / 1e3
+        paused_s = [sum(gap - usual_s for gap in piece if is_pause(gap, usual_s)) for piece in gaps]
+        pieces = zip(self.result.steps_ms, paused_s, strict=True)
+        self.result.steps_ms = [ms for ms, paused in pieces if not paused]
+        self.result.paused = sum(paused_s) / max(sum(map(sum, gaps)), 1e-9)
 
     def _record(self) -> Script:
         """Some steps under torch.profiler, in the first rank; the others go along."""
@@ -230,20 +255,32 @@ class Trial(SwitchedProgram):
     def _time_block(self, step_ms: float) -> Generator[None, None, TimedBlock]:
         """One block of about `block_s`, in the slowest rank; `step_ms` is what a step takes."""
         count = ceil(self.trial.block_s * 1e3 / step_ms) if step_ms else 0
-        least = _LEAST_STEPS if self.result.base_ms[:1] < [_LONG_STEP_MS] else 1
+        least = _LEAST_STEPS if max(step_ms, *self.result.base_ms[:1], 0.0) < _LONG_STEP_MS else 1
         count = min(max(count, least), _MOST_STEPS)
         size = max(least, ceil(_PIECE_S * 1e3 / step_ms)) if step_ms else count
-        pieces = list[float]()
-        for _ in range(max(1, count // size)):
+        for _ in range(_LOOKS):
+            pieces, gaps_s = yield from self._time_pieces(max(1, count // size), size)
+            is_paused = is_pause(max(gaps_s), step_ms / 1e3 or median(gaps_s))
+            said = self._share([fmean(pieces), min(pieces), self._broken, is_paused])
+            if not any(paused for *_, paused in said):
+                break
+        self._broken = next((broken for *_, broken, _ in said if broken), "")
+        return TimedBlock(float(max(mean for mean, *_ in said)), float(max(least for _, least, *_ in said)))
+
+    def _time_pieces(self, count: int, size: int) -> Generator[None, None, tuple[list[float], list[float]]]:
+        """Milliseconds a step of each piece, with the device idle at its ends, and seconds from each step's end to the
+        next one's."""
+        pieces, gaps_s = list[float](), list[float]()
+        for _ in range(count):
             wait()
-            started = perf_counter()
+            started = before = perf_counter()
             for _ in range(size):
                 yield
+                gaps_s.append(perf_counter() - before)
+                before += gaps_s[-1]
             wait()
             pieces.append((perf_counter() - started) * 1e3 / size)
-        said = self._share([fmean(pieces), min(pieces), self._broken])
-        self._broken = next((broken for *_, broken in said if broken), "")
-        return TimedBlock(float(max(mean for mean, *_ in said)), float(max(least for _, least, _ in said)))
+        return pieces, gaps_s
 
     def _applies(self, name: str) -> bool:
         """Whether a change can be made at all: it is made and undone at once."""
@@ -262,9 +299,8 @@ class Trial(SwitchedProgram):
         self._say("trying", tried.name)
         started, pairs, graphs = perf_counter(), list[Pair](), 0
         with_ms = without_ms = self.result.base_ms[0]
-        marks = max(self._periods.period.marks, 1)  # what warms up does so by the program's own steps
-        settle = ceil(max(SWITCHES[name].settle for name in (*names, *beside)) / marks)
-        warm_up = ceil(max(SWITCHES[name].warm_up for name in names) / marks)
+        settle = ceil(max(SWITCHES[name].settle for name in (*names, *beside)) / self._marks)
+        warm_up = ceil(max(SWITCHES[name].warm_up for name in names) / self._marks)
         while not is_decided(pairs, self.trial.worth):
             refused, failed = self._switch_on(names)
             if refused or failed:
@@ -275,7 +311,8 @@ class Trial(SwitchedProgram):
                 yield
             if not pairs:
                 tried.warm_up_s = perf_counter() - started
-                with_ms = (yield from self._time_block(0.0)).mean
+                if without_ms < _LONG_STEP_MS:
+                    with_ms = (yield from self._time_block(0.0)).mean
             reset_memory()
             changed = yield from self._time_block(with_ms)
             with_ms = changed.mean

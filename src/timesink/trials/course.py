@@ -56,6 +56,7 @@ _END_S, _END_SHARE = 2.0, 0.04  # of the budget kept back for the page
 _ROUND_S, _LEAST_ROUND_S = 20.0, 4.0
 _USUAL: Final = 0.6  # of what a run and a compiler may cost they often take
 _PATIENT_STEPS, _LEAST_PATIENCE_S = 60, 20.0
+ENDED_FIRST: Final = "the program ended before it was measured"
 
 
 class _Ended(BaseException):
@@ -175,6 +176,7 @@ class _Course:
         self.forked_s = self.forked_s or self.run_s
         self._take(result, broke, is_cut=broke == LATE)
         self._try_cheap()
+        self.found.kept = self.found.kept or _winners(self.found.tried, self.worth)
         refused = {one.name for one in self.found.tried if one.refused or one.failed}
         self._try_dear([name for name in self._split()[1] if name not in refused])
         self._prove()
@@ -216,36 +218,46 @@ class _Course:
         while (left := [n for n in self._split()[0] if n not in {one.name for one in self.found.tried}]) and (
             budget_s > self.forked_s
         ):
-            plan = TrialPlan("", tuple(left), budget_s=budget_s, ends_at=time.time() + budget_s)
+            plan = TrialPlan("", tuple(left), budget_s=budget_s, ends_at=time.time() + budget_s, step_ms=self._step_ms)
             result, broke = self.runs.once(plan, self._patience_s)
             self._take(result, broke, is_cut=broke == LATE)
-            if result.phase == "done" or not (result.now_trying if broke else result.tried):
+            if result.phase == "done" or not (result.now_trying if broke else _is_measured(result)):
                 break
             budget_s = self.left_s - self.for_proof_s
 
     @property
     def _patience_s(self) -> float:
         """Seconds in which a result must change: blocks of steps last as long as their steps."""
-        steps_ms = self.runs.base[0].steps_ms if self.runs.base else [0.0]
-        return max(_PATIENT_STEPS * fmean(steps_ms) / 1e3, _LEAST_PATIENCE_S)
+        return max(_PATIENT_STEPS * self._step_ms / 1e3, _LEAST_PATIENCE_S)
+
+    @property
+    def _step_ms(self) -> float:
+        """Of the program as it is, as it was timed first."""
+        return fmean(self.runs.base[0].steps_ms) if self.runs.base else 0.0
 
     def _try_dear(self, names: Sequence[str]) -> None:
         """Each compiler beside what is kept, in a process of its own that ends with its share of the time."""
+        cut_s = 0.0  # what a compiler had that did not end in time: another one takes about as long
         for name in names:
             if EXCLUDED_BY.get(name, frozenset()) & set(self.found.kept):
                 continue
             share_s = min(
                 self.left_s - self.for_proof_s, max(_DEAR * self.budget_s, self.left_s - self.for_proof_s) / 2
             )
-            if share_s < _USUAL * (self.forked_s + SWITCHES[name].cost_s):
+            if share_s < max(_USUAL * (self.forked_s + SWITCHES[name].cost_s), cut_s):
                 self.found.tried.append(Tried(name, left=f"{TIME_WAS_UP}: {max(share_s, 0):.0f} s were left for it"))
                 continue
             kept = self.found.kept
-            plan = TrialPlan("", (name,), fixed=kept, budget_s=share_s, ends_at=time.time() + share_s)
+            plan = TrialPlan(
+                "", (name,), fixed=kept, budget_s=share_s, ends_at=time.time() + share_s, step_ms=self._step_ms
+            )
             before = self.found
             result, broke = self.runs.once(plan, patience_s=share_s)
-            is_cut = broke == LATE or (not broke and result.phase != "done")
-            self._take(result, f"{TIME_WAS_UP}: it had {share_s:.0f} s" if is_cut else broke, is_cut=is_cut)
+            is_late = broke == LATE
+            cut_s = share_s if is_late and not result.partial else cut_s
+            why = f"{TIME_WAS_UP}: it had {share_s:.0f} s" if is_late else broke
+            is_over = not why and result.phase != "done"
+            self._take(result, ENDED_FIRST if is_over else why, is_cut=is_late or is_over)
             won = name in result.kept
             self.found.kept = (*kept, name) if won else kept
             self.found.base_ms = before.base_ms or self.found.base_ms
@@ -267,11 +279,10 @@ class _Course:
             applied=tuple(dict.fromkeys((*self.found.applied, *result.applied))),
             places=result.places or self.found.places,
             kept=result.kept or self.found.kept,
+            paused=self.found.paused or result.paused,
             joint=result.joint or self.found.joint,
             rungs=result.rungs or self.found.rungs,
         )
-        if result.phase != "done" and not result.kept:
-            self.found.kept = _winners(tried, self.worth)
 
     def _go_on(self) -> None:
         """With what time the proof has left: changes that were not tried, and the proof of what they win."""
@@ -283,7 +294,9 @@ class _Course:
         before = self.kept
         self.found.tried = [one for one in self.found.tried if one.name not in names]
         share_s = min(self.left_s - self.forked_s, spare_s + _LEAST_ROUND_S)
-        plan = TrialPlan("", tuple(names), fixed=before, budget_s=share_s, ends_at=time.time() + share_s)
+        plan = TrialPlan(
+            "", tuple(names), fixed=before, budget_s=share_s, ends_at=time.time() + share_s, step_ms=self._step_ms
+        )
         result, broke = self.runs.once(plan, self._patience_s)
         won = [name for name in result.kept if name not in before]
         self._take(result, broke, is_cut=broke == LATE)
@@ -293,7 +306,7 @@ class _Course:
 
     def _prove(self) -> None:
         """Fresh processes in turns, of what is kept; a change that moves losses goes, and the others run anew."""
-        self.kept = self.found.kept
+        self.kept = self.found.kept or _winners(self.found.tried, self.worth)
         while self.kept:
             self.changed = []
             for turn in range(3):
@@ -359,12 +372,16 @@ def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
     return max(gain, 0.0) * (_CHANCE_OF_DEAR if cost_s >= _DEAR_S else _CHANCE) / cost_s
 
 
+def _is_measured(result: TrialResult) -> bool:
+    return any(one.pairs or one.refused or one.failed for one in result.tried)
+
+
 def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:
-    """The changes that win by themselves, the best first, one of those that exclude each other."""
+    """What fresh processes are to decide where the running program had no time to put changes together: those that win
+    there by the last look at each, the best first, one of those that exclude each other."""
     kept: list[str] = []
-    broken = {one.name for one in tried if one.failed}
-    for one in sorted(tried, key=lambda one: one.ratio):
-        is_barred = one.name in {*kept, *broken} or EXCLUDED_BY.get(one.name, frozenset()) & set(kept)
-        if one.wins(worth) and not is_barred and " + " not in one.name:
+    last = {one.name: one for one in tried if " + " not in one.name}
+    for one in sorted(last.values(), key=lambda one: one.ratio):
+        if one.may_win(worth) and not EXCLUDED_BY.get(one.name, frozenset()) & set(kept):
             kept.append(one.name)
     return tuple(kept)

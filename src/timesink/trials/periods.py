@@ -18,6 +18,8 @@ from timesink.trials.records import Period
 
 _OWN: Final = 0.05  # of a period passes between its last mark and the next one's first, or marks are periods
 _LEAST_S, _MOST_S, _LEAST_MARKS = 1.5, 6.0, 8
+_PATIENT: Final = 0.12  # of the time that a trial has, to see a loop recur that came round once
+_LONGEST: Final = 1 / 40  # of that time: of a longer period too few could be timed
 _LONG: Final = 3.0  # times what most gaps take
 
 
@@ -31,8 +33,9 @@ class Round(NamedTuple):
 class Periods:
     """Counts marks, and tells at which of them a period ends; a period is one mark until `find` or `set` say else."""
 
-    def __init__(self) -> None:
+    def __init__(self, given_s: float = 180.0) -> None:
         self.period = Period()
+        self._patience_s, self._longest_s = max(_PATIENT * given_s, _MOST_S), _LONGEST * given_s
         self._times_s: list[float] = []
         self._loops: list[CodeLoop] = []
         self._rounds: dict[CodeLoop, list[Round]] = {}
@@ -83,8 +86,9 @@ class Periods:
         passed_s, marks = self._times_s[-1] - self._times_s[0], len(self._times_s)
         if passed_s < _LEAST_S or marks < _LEAST_MARKS:
             return passed_s > 2 * _MOST_S
-        waits = [loop for loop in self._loops[:-1] if len(self._rounds[loop]) <= RECURS]
-        return not waits or passed_s > _MOST_S
+        waits = [len(self._rounds[loop]) for loop in self._loops[:-1] if len(self._rounds[loop]) <= RECURS]
+        recurs_s = (RECURS + 1) * passed_s / max((rounds for rounds in waits if rounds), default=1)
+        return not waits or passed_s > (self._patience_s if any(waits) and recurs_s < self._patience_s else _MOST_S)
 
     def end(self) -> None:
         """Look no more."""
@@ -96,7 +100,8 @@ class Periods:
         gaps_s = [later - earlier for earlier, later in pairwise(self._times_s)]
         for loop in self._loops:
             rounds = self._rounds[loop]
-            if len(rounds) > RECURS and (counts := _marks_of(rounds, gaps_s)):
+            is_short = len(rounds) > RECURS and rounds[-1].s - rounds[0].s < self._longest_s * (len(rounds) - 1)
+            if is_short and (counts := _marks_of(rounds, gaps_s)):
                 usual, times = Counter(counts).most_common(1)[0]
                 if times == len(counts):
                     self.period = Period(usual)

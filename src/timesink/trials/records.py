@@ -31,8 +31,8 @@ class TrialPlan:
     tried: `steps` steps are timed, `moved_at` is the one at which weights are looked at again, and, with `capture`,
     some more are recorded into that file, with `stacks` where asked. `worth` is the least share of the step that a
     change must win to be kept. `check` makes a number of the model's results (`MODULE:FUNCTION`). `period` is what an
-    earlier run has found a step to be. With `order` the program then goes on until that file is there, whose names are
-    tried next (`TrialOrder`)."""
+    earlier run has found a step to be, `step_ms` what it took there. With `order` the program then waits until that
+    file is there, whose names are tried next (`TrialOrder`)."""
 
     file: str
     names: tuple[str, ...] = ()
@@ -50,6 +50,7 @@ class TrialPlan:
     stacks: bool = False
     check: str = ""
     period: Period | None = None
+    step_ms: float = 0.0
     order: str = ""
 
     def to_json(self) -> str:
@@ -104,6 +105,10 @@ class Tried:
         """Whether the step is shorter by that share, by the median and by the shortest blocks."""
         return not self.refused and not self.failed and max(self.ratio, self.shortest) <= 1 - worth
 
+    def may_win(self, worth: float) -> bool:
+        """Whether it seems to, and no pair says otherwise or there were too few to tell."""
+        return self.seems_to_win(worth) and self.pairs > 1 and self.high < 1
+
     def wins(self, worth: float) -> bool:
         """Whether it seems to, and the whole range of enough pairs says shorter."""
         return self.seems_to_win(worth) and self.high < 1 and self.pairs >= _SURE_PAIRS
@@ -116,7 +121,8 @@ class TrialResult:
     `files` those of its own that it has imported. `moved` says how far each weight went in the steps that were timed.
     `variables` are those of the environment that the program changed before it imported PyTorch. Where results of the
     model stand for `losses`, `first_loss` is the call that the first of them is of. `applied` are the changes that can
-    be made, `partial` what is known of the one that is `now_trying`.
+    be made, `partial` what is known of the one that is `now_trying`. `paused` is the share of the timed steps' time
+    that passed between them, in what does not come in each.
     """
 
     rank: int = 0
@@ -141,6 +147,7 @@ class TrialResult:
     period: Period = field(default_factory=Period)
     applied: tuple[str, ...] = ()
     partial: Tried | None = None
+    paused: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

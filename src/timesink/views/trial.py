@@ -1,7 +1,7 @@
 """What a trial measured, as a page: what each change won or why it was not tried, and what is kept together; what
 `timesink fix` made of a program: edits that are kept, taken back, and offered; and what a machine takes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from timesink.fixes.table import BY_NAME
@@ -50,7 +50,12 @@ def conclusion(answer: TrialAnswer) -> str:
         interval = f"{share_text(1 - best.high)} to {share_text(1 - best.low)}"
         why = answer.left_out.get(best.name) or "no time was left for fresh processes, which decide"
         return f"{told}. {best.name} won {share_text(1 - best.ratio)} ({interval}) in the running program; {why}."
-    return f"{told}, and none of them makes the step at least {share_text(WORTH)} shorter."
+    told = f"{told}, and none was shown to make the step at least {share_text(WORTH)} shorter."
+    seeming = [one for one in _last_looks(answer) if one.pairs and one.seems_to_win(WORTH)]
+    if (best := min(seeming, key=lambda one: one.ratio, default=None)) is not None:
+        blocks = f"{best.pairs} pairs of blocks, {share_text(1 - best.high)} to {share_text(1 - best.low)}"
+        told = f"{told} {best.name} may: {share_text(1 - best.ratio)} less ({blocks}) is too few or too wide to tell."
+    return told
 
 
 def _range(answer: TrialAnswer) -> tuple[float, float]:
@@ -70,8 +75,12 @@ def _running(answer: TrialAnswer) -> Tried | None:
 
 def _best_unproven(answer: TrialAnswer) -> Tried | None:
     """The change that won most in the running program."""
-    won = [one for one in answer.result.tried if one.pairs and one.wins(WORTH)]
+    won = [one for one in _last_looks(answer) if one.may_win(WORTH)]
     return min(won, key=lambda one: one.ratio, default=None)
+
+
+def _last_looks(answer: TrialAnswer) -> Iterable[Tried]:
+    return {one.name: one for one in answer.result.tried}.values()
 
 
 def _course(answer: TrialAnswer) -> list[str]:
@@ -81,6 +90,9 @@ def _course(answer: TrialAnswer) -> list[str]:
         notes.append(f"A step is {found.period.marks} of the program's {found.mark} steps and what lies between them.")
     elif not found.period.marks:
         notes.append(f"A step is an iteration of the loop in {found.period.within}, with all its {found.mark} steps.")
+    if found.paused > _APART:
+        told = f"Pauses between steps (evaluations, files that are saved) took {share_text(found.paused)} of the time"
+        notes.append(f"{told}: a step's gain is so much less of the whole.")
     if answer.ended:
         notes.append(f"It ended early: {answer.ended}. What was measured until then stands.")
     if answer.left and not answer.signal:

@@ -106,7 +106,7 @@ def differences(result: GateResult) -> Sheet:
 def budget(result: GateResult) -> Sheet:
     """The change by kind of time."""
     rows = ((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
-    return sheet_of("budget", "Where the change is", rows, f"kind: time [text], {_CHANGE}", "per step")
+    return sheet_of("budget", "Where the change is", rows, f"kind: time [text], {_CHANGE}", explained.per(result))
 
 
 def start_up(result: GateResult) -> Sheet:

@@ -39,7 +39,13 @@ def lead(result: GateResult) -> str:
         timed_ns = round((without.after - without.before) * NS_PER_S)
         is_other = abs(timed_ns - total_ns) > max(_ALIKE * abs(total_ns), _ALIKE_STEP * without.before * NS_PER_S)
         told = f" ({_signed(timed_ns)} without the profiler)" if is_other else ""
-    return f"{_signed(first.delta_ns)} of {_signed(total_ns)} a step{told}: {words(first)}"
+    return f"{_signed(first.delta_ns)} of {_signed(total_ns)} {per(result)}{told}: {words(first)}"
+
+
+def per(result: GateResult) -> str:
+    """What times are of: a step where both sides have steps, else each side's whole recording."""
+    has_steps = all(row.before is not None and row.after is not None for row in result.rows[:1])
+    return "a step" if has_steps else "in all that was recorded"
 
 
 def words(change: StepChange) -> str:
@@ -80,7 +86,7 @@ def changes(result: GateResult) -> Sheet:
     joined = (
         "" if result.joined_ratio is None else f"; {100 * result.joined_ratio:.0f} % of compute is joined by shapes"
     )
-    note = f"sum: {_signed(total_ns)} per step, of which {_signed(unexplained_ns)} unexplained{joined}"
+    note = f"sum: {_signed(total_ns)} {per(result)}, of which {_signed(unexplained_ns)} unexplained{joined}"
     return listed("gate.changes", rows, note)
 
 

@@ -15,8 +15,8 @@ import timesink
 from timesink.capture.errors import CaptureError
 from timesink.errors import UsageError
 from timesink.trials.course import try_changes
-from timesink.trials.records import TrialAnswer
-from timesink.views.trial import conclusion
+from timesink.trials.records import TrialAnswer, TrialResult, Tried
+from timesink.views.trial import conclusion, trial_page
 
 pytestmark = pytest.mark.slow
 SLACK_S = 4.0  # for a machine that does other things
@@ -133,6 +133,53 @@ def test_a_gain_in_an_inner_step_is_told_as_what_the_program_wins(
     assert answer.result.period.marks == marks
     (won,) = [one for one in answer.result.tried if one.pairs and not one.beside]
     assert 0.55 < won.ratio < 0.8 and won.without_ms > 50
+
+
+EPOCHS = """
+import time, torch
+
+class Model(torch.nn.Module):
+    def forward(self): return torch.Tensor()
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters())
+for epoch in range({epochs}):
+    for batch in range({batches}):
+        time.sleep(0.01)
+        optimizer.zero_grad(set_to_none=False)
+        model().backward()
+        optimizer.step()
+    time.sleep({evaluated})
+"""
+
+
+def test_a_program_that_is_over_soon_is_begun_again_until_its_changes_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its step is an epoch of 0.36 s, of which there are 20: one process times little of it."""
+    text = EPOCHS.format(epochs=20, batches=8, evaluated=0.12)
+    answer = tried(tmp_path, 60.0, monkeypatch, "set_to_none frozen_garbage", text=text)
+    assert answer.result.period.marks == 8
+    assert answer.counts == (2, 2) and answer.kept == ("set_to_none",), conclusion(answer)
+
+
+def test_an_evaluation_now_and_then_is_no_step_and_its_share_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs too long to be timed: a step is 30 ms of one, and what passes between them is charged to no change."""
+    text = EPOCHS.format(epochs=1000, batches=40, evaluated=2.0)
+    answer = tried(tmp_path, 40.0, monkeypatch, "frozen_garbage", text=text)
+    (one,) = [one for one in answer.result.tried if one.pairs]
+    assert 25 < one.without_ms < 60 and 0.7 < one.ratio < 1.4, one
+    assert 0.3 < answer.result.paused < 0.8
+    assert any("Pauses between steps" in note for note in trial_page(answer, "").notes)
+
+
+@pytest.mark.parametrize(("high", "said"), [(0.8, "won 30.0 % (20.0 % to 40.0 %)"), (1.1, "a may: 30.0 % less")])
+def test_what_seems_to_win_is_never_told_as_nothing(high: float, said: str) -> None:
+    seems = Tried("a", pairs=2, ratio=0.7, low=0.6, high=high, shortest=0.7, with_ms=7.0, without_ms=10.0)
+    told = conclusion(TrialAnswer(TrialResult(tried=[seems, Tried("b", pairs=2)]), 1.0))
+    assert said in told and ("none was shown" in told) == (high > 1)
 
 
 def test_what_is_no_change_is_refused() -> None:

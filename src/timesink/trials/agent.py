@@ -20,7 +20,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, replace
 from math import ceil, inf
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from time import perf_counter, sleep, time  # the program may set them; these are from before
 from typing import Any, Final
 
@@ -31,8 +31,8 @@ from timesink.capture.agent.settings import count_graphs
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.recipes.program import own_files
 from timesink.recipes.table import EXCLUDED_BY, SWITCHES
-from timesink.trials.pairs import Pair, TimedBlock, is_decided, is_pause, summarized
-from timesink.trials.periods import Periods
+from timesink.trials.pairs import Pair, TimedBlock, is_decided, summarized
+from timesink.trials.periods import Pauses, Periods
 from timesink.trials.records import Period, TrialPlan, TrialResult, Tried
 from timesink.trials.switched import SwitchedProgram, most_memory, reset_memory
 
@@ -53,7 +53,7 @@ _RECORDED_OF_LONG, _LONG_MS = StepSchedule(warm_up=1, active=1), 300.0
 _MOST_TOGETHER: Final = 100
 CUT_SHORT: Final = "the time was up while it was measured"
 TIME_WAS_UP: Final = "the time was up before it was tried"
-_SINGLES: Final = 0.6  # of the time goes to single changes, the rest to putting them together
+_SINGLES: Final = 0.7  # of the time goes to single changes, the rest to putting them together
 Script = Generator[None, None, Any]
 
 
@@ -66,6 +66,7 @@ class Trial(SwitchedProgram):
         self.result = TrialResult()
         self._script: Script | None = None
         self._deadline = 0.0
+        self._pauses = Pauses()
         self._periods, self._observes = Periods(self._given_s), False
 
     @property
@@ -101,6 +102,7 @@ class Trial(SwitchedProgram):
             return
         losses = [float(loss) for loss in self.program.losses]
         rank, _ = rank_and_world()
+        self.result.paused = self._pauses.share
         self.result.rank, self.result.losses, self.result.first_loss = rank, losses, self.program.first_output
         target = Path(f"{self.trial.file}.rank{rank}" if rank else self.trial.file)
         partial = target.with_suffix(f".{os.getpid()}.tmp")
@@ -134,7 +136,8 @@ class Trial(SwitchedProgram):
             self._say("done")
             return
         began = perf_counter()
-        step_ms = (yield from self._time_block(self.trial.step_ms)).mean
+        step_ms = self.trial.step_ms or fmean(self.result.steps_ms or [0.0])
+        step_ms = (yield from self._time_block(step_ms)).mean
         self.result.base_ms.append((yield from self._time_block(step_ms)).mean)
         applied = [name for name in self.trial.names if self._applies(name)]
         fixed, until = self.trial.fixed, began + _SINGLES * (self._deadline - began)
@@ -208,13 +211,14 @@ class Trial(SwitchedProgram):
         there is."""
         weights = self.program.weights() if self.trial.moved_at else []
         reset_memory()
-        began, made, together, gaps = perf_counter(), 0, 1, list[list[float]]()
+        began, made, together, whole = perf_counter(), 0, 1, list[float]()
         steps = self.trial.steps
         while not self._is_late(self._deadline if made < steps else began + self.trial.timed_s):
             together = min(together, self.trial.moved_at - made) if made < self.trial.moved_at else together
-            (piece_ms,), gaps_s = yield from self._time_pieces(1, together)
+            (piece_ms,), is_paused = yield from self._time_pieces(1, together)
             self.result.steps_ms.append(piece_ms)
-            gaps.append(gaps_s)
+            if not is_paused or self.trial.moved_at:
+                whole.append(piece_ms)
             made += together
             if made == together:  # the first piece is one step
                 is_long = self.result.steps_ms[0] > _LONG_STEP_MS and not self.trial.moved_at
@@ -223,17 +227,8 @@ class Trial(SwitchedProgram):
             if weights and made == self.trial.moved_at:
                 ends = zip(weights, self.program.weights(), strict=False)
                 self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
-        if not self.trial.moved_at:
-            self._leave_pauses_out(gaps)
+        self.result.steps_ms = whole or self.result.steps_ms
         self.result.memory_bytes = most_memory()
-
-    def _leave_pauses_out(self, gaps: Sequence[Sequence[float]]) -> None:
-        """Pieces that hold a pause are not steps alone: what share of the time was pauses is told beside them."""
-        usual_s = median(self.result.steps_ms or [0.0]) / 1e3
-        paused_s = [sum(gap - usual_s for gap in piece if is_pause(gap, usual_s)) for piece in gaps]
-        pieces = zip(self.result.steps_ms, paused_s, strict=True)
-        self.result.steps_ms = [ms for ms, paused in pieces if not paused]
-        self.result.paused = sum(paused_s) / max(sum(map(sum, gaps)), 1e-9)
 
     def _record(self) -> Script:
         """Some steps under torch.profiler, in the first rank; the others go along."""
@@ -259,17 +254,15 @@ class Trial(SwitchedProgram):
         count = min(max(count, least), _MOST_STEPS)
         size = max(least, ceil(_PIECE_S * 1e3 / step_ms)) if step_ms else count
         for _ in range(_LOOKS):
-            pieces, gaps_s = yield from self._time_pieces(max(1, count // size), size)
-            is_paused = is_pause(max(gaps_s), step_ms / 1e3 or median(gaps_s))
+            pieces, is_paused = yield from self._time_pieces(max(1, count // size), size)
             said = self._share([fmean(pieces), min(pieces), self._broken, is_paused])
             if not any(paused for *_, paused in said):
                 break
         self._broken = next((broken for *_, broken, _ in said if broken), "")
         return TimedBlock(float(max(mean for mean, *_ in said)), float(max(least for _, least, *_ in said)))
 
-    def _time_pieces(self, count: int, size: int) -> Generator[None, None, tuple[list[float], list[float]]]:
-        """Milliseconds a step of each piece, with the device idle at its ends, and seconds from each step's end to the
-        next one's."""
+    def _time_pieces(self, count: int, size: int) -> Generator[None, None, tuple[list[float], bool]]:
+        """Milliseconds a step of each piece, with the device idle at its ends, and whether one holds a pause."""
         pieces, gaps_s = list[float](), list[float]()
         for _ in range(count):
             wait()
@@ -280,7 +273,7 @@ class Trial(SwitchedProgram):
                 before += gaps_s[-1]
             wait()
             pieces.append((perf_counter() - started) * 1e3 / size)
-        return pieces, gaps_s
+        return pieces, self._pauses.note(gaps_s)
 
     def _applies(self, name: str) -> bool:
         """Whether a change can be made at all: it is made and undone at once."""

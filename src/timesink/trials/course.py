@@ -47,7 +47,7 @@ _DEAR_S: Final = 10.0
 _CHANCE, _CHANCE_OF_DEAR = 0.8, 0.4  # that what is foretold of a change, or of one that compiles, comes true
 _KNOWABLE: Final = 0.5  # a replay knows no gain beyond this share: it does not know what hides behind what goes away
 _UNTOLD: Final = 0.02
-_TIMED, _CHEAP, _DEAR, _FORETELLING, _PROOF_LEAST = 0.1, 0.3, 0.35, 0.1, 0.2
+_TIMED, _CHEAP, _DEAR, _FORETELLING, _PROOF_LEAST = 0.1, 0.4, 0.35, 0.1, 0.2
 """Shares of the budget: timing one run, cheap switches, one compiler, what is foretold, the least for proof."""
 _FORKED_S, _FORKED = 2.0, 0.25  # what a later run takes, by what the first one took until it was recorded
 _PROOF: Final = 3.2  # of those are kept back for proof, or so much of the budget:
@@ -138,8 +138,9 @@ class _Course:
 
     @property
     def for_proof_s(self) -> float:
-        """Seconds that are kept back for fresh processes."""
-        return min(_PROOF * self.forked_s, _PROOF_SHARE * self.budget_s)
+        """Seconds that are kept back for fresh processes; for one, while nothing that was tried may win."""
+        may_win = not self.found.tried or _winners(self.found.tried, self.worth)
+        return min((_PROOF if may_win else 1.0) * self.forked_s, _PROOF_SHARE * self.budget_s)
 
     def run(self) -> TrialAnswer:
         """All of it, however it ends. `CaptureError` where nothing at all was measured."""
@@ -213,17 +214,20 @@ class _Course:
         self.foretold = foretell(recorded(self.runs.capture, base))
 
     def _try_cheap(self) -> None:
-        """What the first process has left, because a change ended it or it hung, in new ones."""
+        """What the first process has left, because a change ended it, it hung or the program was over, in new ones."""
         budget_s = self.left_s - self.for_proof_s
-        while (left := [n for n in self._split()[0] if n not in {one.name for one in self.found.tried}]) and (
-            budget_s > self.forked_s
-        ):
+        while (left := self._untried(self._split()[0])) and budget_s > self.forked_s:
             plan = TrialPlan("", tuple(left), budget_s=budget_s, ends_at=time.time() + budget_s, step_ms=self._step_ms)
+            known = len(self.found.tried)
             result, broke = self.runs.once(plan, self._patience_s)
             self._take(result, broke, is_cut=broke == LATE)
-            if result.phase == "done" or not (result.now_trying if broke else _is_measured(result)):
+            if result.phase == "done" or len(self.found.tried) == known:
                 break
             budget_s = self.left_s - self.for_proof_s
+
+    def _untried(self, names: Sequence[str]) -> list[str]:
+        tried = {one.name for one in self.found.tried}
+        return [name for name in names if name not in tried]
 
     @property
     def _patience_s(self) -> float:
@@ -272,6 +276,8 @@ class _Course:
         if broke and at and not any(one.name == at and one.pairs for one in result.tried):
             partial = result.partial if result.partial is not None and result.partial.name == at else Tried(at)
             tried.append(replace(partial, left=broke) if is_cut else Tried(at, partial.beside, failed=broke))
+        elif not broke and result.partial is not None and result.partial.pairs > 1:  # the program was over
+            tried.append(replace(result.partial, left=""))
         last = result if result.base_ms or not self.found.base_ms else self.found
         self.found = replace(
             last,
@@ -279,7 +285,7 @@ class _Course:
             applied=tuple(dict.fromkeys((*self.found.applied, *result.applied))),
             places=result.places or self.found.places,
             kept=result.kept or self.found.kept,
-            paused=self.found.paused or result.paused,
+            paused=max(self.found.paused, result.paused),
             joint=result.joint or self.found.joint,
             rungs=result.rungs or self.found.rungs,
         )
@@ -288,20 +294,19 @@ class _Course:
         """With what time the proof has left: changes that were not tried, and the proof of what they win."""
         tried = {one.name for one in self.found.tried if not one.left}
         names = [name for name in self.names if name not in tried and SWITCHES[name].cost_s < _DEAR_S]
-        spare_s = self.left_s - 2 * self.forked_s - _LEAST_ROUND_S
-        if not names or spare_s < 0:
+        share_s = self.left_s - (self.forked_s if self.kept else 0.0)
+        if not names or share_s < self.forked_s + _LEAST_ROUND_S:
             return
         before = self.kept
         self.found.tried = [one for one in self.found.tried if one.name not in names]
-        share_s = min(self.left_s - self.forked_s, spare_s + _LEAST_ROUND_S)
         plan = TrialPlan(
             "", tuple(names), fixed=before, budget_s=share_s, ends_at=time.time() + share_s, step_ms=self._step_ms
         )
         result, broke = self.runs.once(plan, self._patience_s)
         won = [name for name in result.kept if name not in before]
         self._take(result, broke, is_cut=broke == LATE)
-        self.found.kept = (*before, *won)
-        if won:
+        self.found.kept = (*before, *won) or _winners(self.found.tried, self.worth)
+        if set(self.found.kept) - {*before, *self.left_out}:
             self._prove()
 
     def _prove(self) -> None:
@@ -370,10 +375,6 @@ def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
     true, per second of trying."""
     gain, cost_s = min(foretold[name].value, _KNOWABLE) if name in foretold else _UNTOLD, SWITCHES[name].cost_s
     return max(gain, 0.0) * (_CHANCE_OF_DEAR if cost_s >= _DEAR_S else _CHANCE) / cost_s
-
-
-def _is_measured(result: TrialResult) -> bool:
-    return any(one.pairs or one.refused or one.failed for one in result.tried)
 
 
 def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from timesink.trials.records import Tried
 LEAST_PAIRS: Final = 4
 _MOST_PAIRS: Final = 12
 _HELD: Final = 0.92  # of all trials a range holds the true ratio in at least so many, from five pairs on
-_PAUSE, _PAUSE_S = 5.0, 0.25
 _SHORTEST, _AGREE = 3, 0.01  # so many of the shortest pieces that are the same within this share repeat
 
 
@@ -24,11 +23,6 @@ class TimedBlock(NamedTuple):
 
 Pair = tuple[TimedBlock, TimedBlock]
 """With the changes, and without."""
-
-
-def is_pause(gap_s: float, usual_s: float) -> bool:
-    """Whether what passed from a step's end to the next one's is no step, but an evaluation, a file that is saved."""
-    return gap_s > max(_PAUSE * usual_s, _PAUSE_S)
 
 
 def interval(pairs: Sequence[Pair]) -> tuple[float, float, float]:

@@ -8,7 +8,8 @@ round again and takes time of its own between its marks is the period's.
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean
+from math import inf
+from statistics import fmean, median
 from time import perf_counter
 from types import FrameType
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ _OWN: Final = 0.05  # of a period passes between its last mark and the next one'
 _LEAST_S, _MOST_S, _LEAST_MARKS = 1.5, 6.0, 8
 _PATIENT: Final = 0.12  # of the time that a trial has, to see a loop recur that came round once
 _LONGEST: Final = 1 / 40  # of that time: of a longer period too few could be timed
+_PAUSE, _PAUSE_S, _TELLING = 5.0, 0.25, 3  # times the usual step, and seconds; so many gaps tell the usual one
 _LONG: Final = 3.0  # times what most gaps take
 
 
@@ -28,6 +30,30 @@ class Round(NamedTuple):
 
     s: float
     marks: int
+
+
+class Pauses:
+    """What comes between steps and is none of them: evaluations, files that are saved."""
+
+    def __init__(self) -> None:
+        self._usual_s = inf
+        self._found = 0
+        self._paused_s = self._passed_s = 0.0
+
+    def note(self, gaps_s: Sequence[float]) -> bool:
+        """Seconds from each step's end to the next one's: whether one of them holds a pause."""
+        if len(gaps_s) >= _TELLING or self._usual_s == inf:
+            self._usual_s = median(gaps_s)
+        paused_s = [gap - self._usual_s for gap in gaps_s if gap > max(_PAUSE * self._usual_s, _PAUSE_S)]
+        self._found += len(paused_s)
+        self._paused_s += sum(paused_s)
+        self._passed_s += sum(gaps_s)
+        return bool(paused_s)
+
+    @property
+    def share(self) -> float:
+        """Of the time that passed, once two were seen: of one alone nobody knows how often it comes."""
+        return self._paused_s / self._passed_s if self._found > 1 else 0.0
 
 
 class Periods:

@@ -303,7 +303,7 @@ TOLERATED: Final[dict[Drift, float]] = {
 }
 """How far losses may leave those of the base, as a share of their size, beyond what two runs of the base differ."""
 
-_PROCESSES, _ALONE = 2, 0.05
+_PROCESSES, _ALONE = 2, 0.1
 _WEIGHTS: Final = 0.1  # of how far a weight went
 _STRAY: Final = 0.05  # of the weights
 _MOST_WEIGHTS: Final = 0.9

@@ -135,7 +135,8 @@ class Periods:
                     self.period = Period(0, loop.code.co_qualname, loops_of(loop.code).index(loop))
                 break
         else:
-            self.period = Period(regular(gaps_s))
+            marks = regular(gaps_s)
+            self.period = Period(marks if marks * fmean(gaps_s or [0.0]) < self._longest_s else 1)
         if self._counter is not None and self.period.marks:
             self._counter.end()
         elif self._counter is not None:

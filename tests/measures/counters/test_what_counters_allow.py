@@ -230,6 +230,15 @@ def test_the_price_of_a_roof_is_told_with_what_reaches_it(unit: str, reach: str,
 
 
 @pytest.mark.parametrize(
+    ("queue", "reach"), [("lg_throttle", False), ("mio_throttle", False), ("long_scoreboard", True)]
+)
+def test_more_bytes_on_the_way_help_no_warp_that_waits_in_a_full_queue(queue: str, reach: bool) -> None:
+    found = limits_of(kernel({PIPE: 80, f"smsp__average_warps_issue_stalled_{queue}_per_issue_active.ratio": 9}))
+    assert found is not None and found.limiter is Cause.MEMORY
+    assert ("bytes in flight" in said_of(found)[1]) is reach
+
+
+@pytest.mark.parametrize(
     ("name", "counts", "of_integers"),
     [
         ("modmul(unsigned int *, const unsigned int *, int)", {FFMA: 0, INTEGER: 6e12}, True),

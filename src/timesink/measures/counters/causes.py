@@ -11,9 +11,10 @@ from typing import Any, Final
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
-from timesink.measures.counters.bounds import PRODUCT_WORK, awake_ns, is_fp32_product, used
+from timesink.measures.counters.bounds import MOSTLY, PRODUCT_WORK, awake_ns, is_fp32_product, used
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.operations import executed_text, variant_of
+from timesink.measures.counters.stalls import FULL
 from timesink.measures.counters.waste import Cause
 from timesink.records import Record
 from timesink.units import NS_PER_US, share_text
@@ -99,8 +100,10 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
 
 def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
     """What brings necessary work to its roof, where that is the price: a tenth of the time or more is missing, and the
-    same bytes or operations pass. None of a page that leaves open which unit they pass."""
-    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or limits.has_levels_only:
+    same bytes or operations pass. None of a page that leaves open which unit they pass, and where warps wait in its
+    queue: more on the way only lengthen that."""
+    is_full = limits.stalls is not None and limits.stalls.of(FULL) >= MOSTLY
+    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or limits.has_levels_only or is_full:
         return None
     bytes_by = COPIES_TO_ROOF if limits.waste.copies_ahead else BYTES_TO_ROOF
     return bytes_by if cause is Cause.MEMORY else OPERATIONS_TO_ROOF

@@ -13,6 +13,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MADE = (".so", ".pyd")
+MB, VENV_MB, IMPORT_MS = 4.0, 400.0, 1.0  # the wheel is to have 3: the demo's two captures are 1.7 of it
+OWN = ("pip", "setuptools", "_distutils_hack")  # what every environment has
 LICENCES = ("LICENSE", "uPlot-LICENSE.txt")
 
 
@@ -47,12 +49,34 @@ def used(wheel: Path, folder: Path) -> str:
     return answer
 
 
+def sizes(wheel: Path, folder: Path) -> dict[str, tuple[float, float]]:
+    """Of the wheel, what it brought into the environment of `used`, and `import timesink`: how much, and at most."""
+    brought = [
+        path for path in (folder / "env" / "lib").glob("*/site-packages/*") if path.name.partition("-")[0] not in OWN
+    ]
+    files = (path for root in brought for path in (root, *root.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+    installed = sum(path.stat().st_size for path in files)
+    timed = "import time; t = time.perf_counter(); import timesink; print(1e3 * (time.perf_counter() - t))"
+    asked = [folder / "env" / "bin" / "python", "-c", timed]
+    runs = [subprocess.run(asked, check=True, cwd=folder, capture_output=True, text=True) for _ in range(5)]
+    return {
+        "wheel, MB": (wheel.stat().st_size / 1e6, MB),
+        "installed beside pip, without bytecode, MB": (installed / 1e6, VENV_MB),
+        "import timesink, ms": (min(float(run.stdout) for run in runs), IMPORT_MS),
+    }
+
+
 def main(folder: Path) -> None:
     (wheel,) = folder.glob("*.whl")
     if lacks := missing(wheel):
         raise SystemExit(f"{wheel.name} lacks {', '.join(lacks)}")
     with tempfile.TemporaryDirectory() as scratch:
         print(used(wheel, Path(scratch)))
+        figures = sizes(wheel, Path(scratch))
+    for name, (value, most) in figures.items():
+        print(f"{name}: {value:.3g} (at most {most:g})")
+    if over := [name for name, (value, most) in figures.items() if value > most]:
+        raise SystemExit(f"too large: {', '.join(over)}")
     print(f"{wheel.name}: installed, ran, reported")
 
 

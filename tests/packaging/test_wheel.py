@@ -18,6 +18,7 @@ def test_three_commands_lead_from_the_wheel_to_an_answer(tmp_path: Path) -> None
     (wheel,) = tmp_path.glob("timesink-*.whl")
     assert check_wheel.missing(wheel) == []
     assert check_wheel.used(wheel, tmp_path).startswith("input pipeline: GPU 0 is idle for")
+    assert {name: one for name, one in check_wheel.sizes(wheel, tmp_path).items() if one[0] > one[1]} == {}
 
 
 def test_the_page_on_installing_shows_those_three_commands() -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from enum import Enum
 
 A_STEP = (
-    "an optimizer's step, prof.step() of torch.profiler, a call of a module without gradients, a DataLoader's batch, "
-    "timesink.step()"
+    "timesink.step(), prof.step() of torch.profiler, an optimizer's step, a backward pass, a replay of a CUDA graph, "
+    "a call of the outermost module, a DataLoader's batch"
 )
 """What ends a step, where steps are found in a running program."""
 

@@ -260,7 +260,9 @@ def _used_bytes(kernel: KernelCounters, op: str) -> float | None:
 def _wavefronts(kernel: KernelCounters) -> float | None:
     """Passes through the L1 data pipe: it takes one per cycle and SM, so passes = utilization x cycles x SMs."""
     share = kernel.share("l1tex__data_pipe_lsu_wavefronts")
-    cycles = kernel.first("l1tex__cycles_elapsed.avg", "sm__cycles_elapsed.avg")
+    cycles = kernel.first(
+        "l1tex__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "sm__cycles_elapsed.max", "gpc__cycles_elapsed.max"
+    )
     sms = kernel.first("device__attribute_multiprocessor_count", "launch__sm_count")
     return None if share is None or cycles is None or sms is None else share * cycles * sms
 

@@ -103,7 +103,7 @@ def _sum(sides: Iterable[Side]) -> Side:
     return Side(total_ns, calls, launches, kernels)
 
 
-class Part(NamedTuple):
+class PartOfStep(NamedTuple):
     """One work on both sides, of a kind of `measures.steps.work`; of idle time `cause` is why, and `name.op` who."""
 
     kind: str
@@ -137,15 +137,15 @@ def explained_change(before: StepWork, after: StepWork) -> Explanation:
     return Explanation(_changes(parts), contributions, tuple(sorted(budget, key=lambda one: one.name)), ratio)
 
 
-def _parts(before: StepWork, after: StepWork) -> Iterator[Part]:
+def _parts(before: StepWork, after: StepWork) -> Iterator[PartOfStep]:
     """Everything that a step is made of on either side, once; what took no time on both is left out."""
     rows = [_per_step(side) for side in (before, after)]
     for kind in (work.COMPUTE, work.COMMUNICATION, work.COPY):
-        yield from (Part(kind, "", joined) for joined in join_work(*(_works(side, kind) for side in rows)))
+        yield from (PartOfStep(kind, "", joined) for joined in join_work(*(_works(side, kind) for side in rows)))
     yield from _idle(rows, [side.launches / max(side.step_count, 1) for side in (before, after)])
 
 
-def _changes(parts: Iterable[Part]) -> tuple[StepChange, ...]:
+def _changes(parts: Iterable[PartOfStep]) -> tuple[StepChange, ...]:
     """All kinds of change, those that go the way of the step first, the largest first."""
     found: dict[tuple[ChangeKind, str], list[ChangedWork]] = defaultdict(list)
     for part in parts:
@@ -177,7 +177,7 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-def _name(part: Part) -> str:
+def _name(part: PartOfStep) -> str:
     """``compute: aten::mm [[8,8],[8,8]] in model.head``, or ``idle: input pipeline``."""
     (op, shapes, place), before, after, _ = part.joined
     if part.kind == work.IDLE:
@@ -209,7 +209,7 @@ def _works(rows: Iterable[Row], wanted: str) -> Sides:
     return {name: _sum(sides) for name, sides in gathered.items()}
 
 
-def _idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[Part]:
+def _idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[PartOfStep]:
     """Idle time by cause and by who waits; `calls` launch on each side."""
     spent: list[dict[tuple[str, str], int]] = [defaultdict(int), defaultdict(int)]
     for side, own in zip(spent, rows, strict=True):
@@ -222,19 +222,19 @@ def _idle(rows: Sequence[list[Row]], calls: Sequence[float]) -> Iterator[Part]:
         before, after = (
             Side(side.get((cause, op), 0), count, count, {}) for side, count in zip(spent, counts, strict=True)
         )
-        yield Part(work.IDLE, cause, Joined(WorkName(op, "", IDLE_WORDS.get(cause, cause)), before, after, 1))
+        yield PartOfStep(work.IDLE, cause, Joined(WorkName(op, "", IDLE_WORDS.get(cause, cause)), before, after, 1))
 
 
 Piece = tuple[ChangeKind, str, ChangedWork]
 
 
-def _whole(part: Part) -> Iterator[Piece]:
+def _whole(part: PartOfStep) -> Iterator[Piece]:
     """Communication and copies, by what they do."""
     kind = ChangeKind.COMMUNICATION if part.kind == work.COMMUNICATION else ChangeKind.COPIES
     yield kind, "", _changed(part.joined, part.joined.delta_ns)
 
 
-def _taken_apart(part: Part) -> Iterator[Piece]:
+def _taken_apart(part: PartOfStep) -> Iterator[Piece]:
     """Runs of the operator more or fewer at their price, and what each of the others costs more: of the same shapes
     launches more or fewer in a run are other kernels, and so is all of it where they share none of weight."""
     joined = part.joined
@@ -289,7 +289,7 @@ _IDLE_KINDS: Final = {
 }
 
 
-def _of_idle(part: Part) -> Iterator[Piece]:
+def _of_idle(part: PartOfStep) -> Iterator[Piece]:
     """Blocking waits by who waits; waiting for launches by how many there are; other waiting by cause."""
     joined, (before, after) = part.joined, part.joined[1:3]
     counts = before.launches, after.launches

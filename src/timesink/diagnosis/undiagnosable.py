@@ -40,6 +40,7 @@ from timesink.model.tables import (
     HOST_OPS,
     KERNEL_METRICS,
     KERNEL_PROFILES,
+    MEMORY_BLOCKS,
     MEMORY_EVENTS,
     SOURCES,
     SUMS,
@@ -116,7 +117,7 @@ def check_comparable(before: Trace, after: Trace) -> None:
         command = shlex.join(("timesink", "kernels", before.source, "--against", after.source))
         raise UsageError("both hold kernels that were profiled one by one", remedy=f"{command} compares them")
     for trace in (before, after):
-        if not trace.get(COMPILE_EVENTS).height:
+        if not any(trace.get(table).height for table in (COMPILE_EVENTS, MEMORY_EVENTS, MEMORY_BLOCKS)):
             check_timeline(trace, "step to compare")
 
 

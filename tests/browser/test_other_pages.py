@@ -125,7 +125,8 @@ def test_a_slow_step_is_marked_and_its_cause_named(opened: Open, pages: dict[str
 
 def test_the_parts_of_a_comparison_sum_to_the_change(opened: Open, pages: dict[str, str]) -> None:
     page = opened(pages["compare"]).page
-    deltas = "table => [...table.tBodies[0].rows].map(row => Number(row.cells[3].dataset.value))"
+    changes = "[...table.tHead.rows[0].cells].findIndex(cell => cell.textContent.includes('change'))"
+    deltas = f"table => [...table.tBodies[0].rows].map(row => Number(row.cells[{changes}].dataset.value))"
     tables = [page.get_by_role("table", name=name) for name in ("Where the change is", "What makes the difference")]
     kinds, parts = (table.evaluate(deltas) for table in tables)
     assert sum(kinds) == sum(parts) < -3_000_000

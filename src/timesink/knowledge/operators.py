@@ -107,6 +107,10 @@ SORTS: Final = Pattern(
 CUTS: Final = Pattern(
     "^aten::(slice|narrow|select)$", "takes a part of a tensor", ("aten::slice", "aten::select"), "aten::index_select",
 )
+GOES_BACKWARD: Final = Pattern(
+    "(?i)backward|bwd", "a backward pass, by any name of an operator, a range or a kernel",
+    ("backward", "flash_bwd_kernel"), "forward",
+)
 COMPARES: Final = Pattern(
     "^aten::(one_hot|eq|__eq__)$", "makes rows of zeros with a one where numbers are equal",
     ("aten::one_hot", "aten::eq"), ("aten::equal", "aten::ge"),

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes, machines
-from timesink.knowledge.operators import COMPARES, CUTS, HANDS_ON, MULTIPLIES, SORTS, Operator, Tensor
+from timesink.knowledge.operators import COMPARES, CUTS, GOES_BACKWARD, HANDS_ON, MULTIPLIES, SORTS, Operator, Tensor
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
@@ -21,7 +21,7 @@ from timesink.measures.timeline.autograd import backward_operators, recording_op
 from timesink.measures.timeline.known import trains
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
-from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 from timesink.whatif import Case
@@ -227,6 +227,8 @@ def recorded_in_vain(trace: Trace) -> tuple[BlamedTime, ...]:
     gradients, and no backward pass ever comes."""
     recording = recording_operators(trace)
     if not recording.any() or backward_operators(trace).any() or trains(trace):
+        return ()
+    if any(matches(trace.get(table)["name"], GOES_BACKWARD).any() for table in (RANGES, HOST_OPS, DEVICE_OPS)):
         return ()
     launching: Int64Array = np.unique(attribution(trace).host_op.astype(np.int64))
     launching = launching[launching >= 0]

@@ -40,7 +40,8 @@ TWICE = (2_210, 4_060)  # kernels and calls of the export, twice what it has
 # About a tenth above what was counted when they were set. A rule more may raise them; so may carelessness. The
 # first was 13,100 until sentences came out of the files of rules, filled in by a judge: 500 calls more. Then came five
 # rules and what repeats within a step: 1,380 calls and 115 queries more, of which search and kinds of the units, lag by
-# lag and operator by operator, are 820 calls; then work of which a part is used, 240 calls. A rank's estimate also asks what is left of its recorded step: a query.
+# lag and operator by operator, are 820 calls; then work of which a part is used, 240.
+# A rank's estimate also asks what is left of its recorded step: a query.
 MOST = {
     "diagnosis": (14_900, 985), "diagnosis of an export": (14_500, 1_035), "a rank": (1_400, 130),
     "plan": (82_000, 1_090), "report": (185_000, 1_365),

@@ -67,17 +67,14 @@ class Trial(SwitchedProgram):
         self._script: Script | None = None
         self._deadline = 0.0
         self._pauses = Pauses()
-        self._periods, self._observes = Periods(self._given_s), False
-
-    @property
-    def _given_s(self) -> float:
-        return min(self.trial.ends_at - time(), _MOST_GIVEN_S)
+        self._periods, self._observes = Periods(), False
 
     def _mark(self, source: StepMark) -> None:
         """As of an agent, but a better mark of steps begins the script anew only while nothing has been tried."""
         if self.source is None or (source > self.source and self.result.phase == "settle"):
             self._periods.end()
-            self._periods, self._observes = Periods(self._given_s), False
+            given_s = min(self.trial.ends_at - time(), _MOST_GIVEN_S)
+            self._periods, self._observes = Periods(given_s), False
             self.source, self._script = source, self.script()
             self.result.mark = source.name.lower()
             atexit.register(self._write)

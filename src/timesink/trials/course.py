@@ -139,7 +139,7 @@ class _Course:
     @property
     def for_proof_s(self) -> float:
         """Seconds that are kept back for fresh processes; for one, while nothing that was tried may win."""
-        may_win = not self.found.tried or _winners(self.found.tried, self.worth)
+        may_win = not self.found.tried or _winners(self.found.last_looks, self.worth)
         return min((_PROOF if may_win else 1.0) * self.forked_s, _PROOF_SHARE * self.budget_s)
 
     def run(self) -> TrialAnswer:
@@ -177,7 +177,7 @@ class _Course:
         self.forked_s = self.forked_s or self.run_s
         self._take(result, broke, is_cut=broke == LATE)
         self._try_cheap()
-        self.found.kept = self.found.kept or _winners(self.found.tried, self.worth)
+        self.found.kept = self.found.kept or _winners(self.found.last_looks, self.worth)
         refused = {one.name for one in self.found.tried if one.refused or one.failed}
         self._try_dear([name for name in self._split()[1] if name not in refused])
         self._prove()
@@ -305,13 +305,13 @@ class _Course:
         result, broke = self.runs.once(plan, self._patience_s)
         won = [name for name in result.kept if name not in before]
         self._take(result, broke, is_cut=broke == LATE)
-        self.found.kept = (*before, *won) or _winners(self.found.tried, self.worth)
+        self.found.kept = (*before, *won) or _winners(self.found.last_looks, self.worth)
         if set(self.found.kept) - {*before, *self.left_out}:
             self._prove()
 
     def _prove(self) -> None:
         """Fresh processes in turns, of what is kept; a change that moves losses goes, and the others run anew."""
-        self.kept = self.found.kept or _winners(self.found.tried, self.worth)
+        self.kept = self.found.kept or _winners(self.found.last_looks, self.worth)
         while self.kept:
             self.changed = []
             for turn in range(3):
@@ -377,12 +377,12 @@ def _promise(name: str, foretold: Mapping[str, Foretold]) -> float:
     return max(gain, 0.0) * (_CHANCE_OF_DEAR if cost_s >= _DEAR_S else _CHANCE) / cost_s
 
 
-def _winners(tried: Sequence[Tried], worth: float) -> tuple[str, ...]:
+def _winners(looks: Sequence[Tried], worth: float) -> tuple[str, ...]:
     """What fresh processes are to decide where the running program had no time to put changes together: those that win
     there by the last look at each, the best first, one of those that exclude each other."""
     kept: list[str] = []
-    last = {one.name: one for one in tried if " + " not in one.name}
-    for one in sorted(last.values(), key=lambda one: one.ratio):
-        if one.may_win(worth) and not EXCLUDED_BY.get(one.name, frozenset()) & set(kept):
+    for one in sorted(looks, key=lambda one: one.ratio):
+        is_single = " + " not in one.name
+        if is_single and one.may_win(worth) and not EXCLUDED_BY.get(one.name, frozenset()) & set(kept):
             kept.append(one.name)
     return tuple(kept)

@@ -106,12 +106,12 @@ class Tried:
         return not self.refused and not self.failed and max(self.ratio, self.shortest) <= 1 - worth
 
     def may_win(self, worth: float) -> bool:
-        """Whether it seems to, and no pair says otherwise or there were too few to tell."""
+        """Whether it seems to, and the whole range of two pairs or more says shorter."""
         return self.seems_to_win(worth) and self.pairs > 1 and self.high < 1
 
     def wins(self, worth: float) -> bool:
-        """Whether it seems to, and the whole range of enough pairs says shorter."""
-        return self.seems_to_win(worth) and self.high < 1 and self.pairs >= _SURE_PAIRS
+        """The same by enough pairs."""
+        return self.may_win(worth) and self.pairs >= _SURE_PAIRS
 
 
 @dataclass(slots=True)
@@ -148,6 +148,11 @@ class TrialResult:
     applied: tuple[str, ...] = ()
     partial: Tried | None = None
     paused: float = 0.0
+
+    @property
+    def last_looks(self) -> list[Tried]:
+        """The latest of what was found of each change: an earlier one was a first impression."""
+        return [*{one.name: one for one in self.tried}.values()]
 
 
 @dataclass(frozen=True, slots=True)

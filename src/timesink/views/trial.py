@@ -1,7 +1,7 @@
 """What a trial measured, as a page: what each change won or why it was not tried, and what is kept together; what
 `timesink fix` made of a program: edits that are kept, taken back, and offered; and what a machine takes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from timesink.fixes.table import BY_NAME
@@ -51,7 +51,7 @@ def conclusion(answer: TrialAnswer) -> str:
         why = answer.left_out.get(best.name) or "no time was left for fresh processes, which decide"
         return f"{told}. {best.name} won {share_text(1 - best.ratio)} ({interval}) in the running program; {why}."
     told = f"{told}, and none was shown to make the step at least {share_text(WORTH)} shorter."
-    seeming = [one for one in _last_looks(answer) if one.pairs and one.seems_to_win(WORTH)]
+    seeming = [one for one in answer.result.last_looks if one.pairs and one.seems_to_win(WORTH)]
     if (best := min(seeming, key=lambda one: one.ratio, default=None)) is not None:
         blocks = f"{best.pairs} pairs of blocks, {share_text(1 - best.high)} to {share_text(1 - best.low)}"
         told = f"{told} {best.name} may: {share_text(1 - best.ratio)} less ({blocks}) is too few or too wide to tell."
@@ -75,12 +75,8 @@ def _running(answer: TrialAnswer) -> Tried | None:
 
 def _best_unproven(answer: TrialAnswer) -> Tried | None:
     """The change that won most in the running program."""
-    won = [one for one in _last_looks(answer) if one.may_win(WORTH)]
+    won = [one for one in answer.result.last_looks if one.may_win(WORTH)]
     return min(won, key=lambda one: one.ratio, default=None)
-
-
-def _last_looks(answer: TrialAnswer) -> Iterable[Tried]:
-    return {one.name: one for one in answer.result.tried}.values()
 
 
 def _course(answer: TrialAnswer) -> list[str]:

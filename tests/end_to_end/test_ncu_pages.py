@@ -91,7 +91,7 @@ def test_what_a_details_page_holds_decides_as_the_report_does_or_not(reading: Re
 
 
 @pytest.mark.slow
-def test_seven_in_ten_launches_of_all_suites_are_decided_from_their_details_and_none_otherwise(tmp_path: Path) -> None:
+def test_eight_in_ten_launches_of_all_suites_are_decided_from_their_details_and_none_otherwise(tmp_path: Path) -> None:
     decided = every = 0
     for number, report in enumerate(dict.fromkeys([*REPORTS, *UNSEEN])):
         (tmp_path / str(number)).mkdir()
@@ -102,7 +102,7 @@ def test_seven_in_ten_launches_of_all_suites_are_decided_from_their_details_and_
             assert said is None or full is None or (said.limiter is full.limiter or is_the_same_side(said, full)), (
                 kernel.name
             )
-    assert decided >= 0.7 * every
+    assert decided >= 0.8 * every
 
 
 SEVENTH = SUITE.parent / "unseen7" / "reports"
@@ -363,7 +363,7 @@ def test_a_details_page_names_the_limiter_of_its_report_or_none_and_the_page_tha
             assert one["action"].endswith("profile with --set full or export the raw page.")
         else:
             assert one["limiter"] == same["limiter"]
-    assert {one["limiter"] for one in listed} == {None, "occupancy", "compute_bound_kernel"}
+    assert {one["limiter"] for one in listed} == {None, "occupancy", "compute_bound_kernel", "atomics"}
 
 
 LONG = (

@@ -1,5 +1,6 @@
 """A scripted agent that edits by `next_edit` and `judge`, and agents that cheat, whose changes the judge refuses."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -91,4 +92,4 @@ def test_a_cheat_is_refused_also_where_it_is_committed(folder: Path, cheat: str)
     (folder / "train.py").write_text(PROGRAM.replace(*CHEATS[cheat]))
     git(folder, "commit", "-q", "-a", "-m", "faster")
     said = judged(declared)
-    assert said["outcome"] == "refused", said
+    assert said["outcome"] == "refused", json.dumps(said, indent=1)

@@ -183,6 +183,7 @@ def test_an_edit_is_made_in_a_copy_and_proven_there(tmp_path: Path, monkeypatch:
     workplace = open_workplace("timesink-fix", tmp_path / "copy")
     order = RepairOrder(["loader_workers", "set_to_none"], 600.0, quiet=True)
     answer = fix_program([sys.executable, "train.py"], workplace, tmp_path, order)
+    assert len(answer.kept) == 1, answer
     (kept,) = answer.kept
     assert kept.fix == "loader_workers" and kept.effect is not None and kept.effect.ratio < 0.7
     assert "num_workers=" in (tmp_path / "copy" / "train.py").read_text()

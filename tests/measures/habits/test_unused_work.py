@@ -1,5 +1,6 @@
 """What is left of work of which a part is used, by the tables of the rule's own cases."""
 
+import polars as pl
 import pytest
 from tests.rules.cases import cases_of
 
@@ -7,7 +8,9 @@ from timesink.fixes.work import NO_RECORDING
 from timesink.knowledge.assumptions import fixes
 from timesink.measures.habits.unused_work import partly_used, recorded_in_vain
 from timesink.measures.kernels.attainable import added_per_address
+from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
+from timesink.records import replace
 from timesink.whatif import Case, Target
 
 
@@ -48,3 +51,11 @@ def test_without_recording_three_quarters_of_the_time_are_left() -> None:
 )
 def test_rows_per_address_come_from_shapes(name: str, shapes: str, added: float) -> None:
     assert added_per_address(name, shapes) == added
+
+
+@pytest.mark.parametrize("number", [0, 7, -1, None])
+def test_numbers_that_never_advance_record_nothing(number: int | None) -> None:
+    """Every operator shows a number while gradients are on; only one that makes a node counts it on."""
+    recorded = case("Inference that records gradients")
+    ops = recorded[HOST_OPS].with_columns(sequence_number=pl.lit(number, pl.Int64))
+    assert recorded_in_vain(replace(recorded, tables={**recorded.tables, HOST_OPS: ops})) == ()

@@ -33,6 +33,7 @@ from timesink.measures.counters.bounds import (
     FOR_LOADS,
     MOSTLY,
     PRODUCT_WORK,
+    TRAFFIC,
     LoadWait,
     bound_in_tf32,
     bound_without,
@@ -41,7 +42,7 @@ from timesink.measures.counters.bounds import (
     tells_load_wait,
     used,
 )
-from timesink.measures.counters.page_bounds import OF_LOCAL
+from timesink.measures.counters.page_bounds import OF_LOCAL, told_in
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.ranges import Ends, Possible, possible
 from timesink.measures.counters.roofline import KernelRoofline, counts_operations
@@ -69,6 +70,7 @@ _UNIT_ROOFS = {
 }
 _FULL = "--set full"
 _NAMED = 4  # causes: more than that are no answer
+_OF_TRAFFIC = frozenset({Cause.MEMORY, Cause.UNCOALESCED})
 _TELLS = f"to decide, profile with {_FULL} or export the raw page"
 
 
@@ -214,10 +216,10 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     wide = _of_levels(allowed) if has_levels else _by_ends(kernel, given[0])
     if wide is None:
         return allowed[0]
-    leads = {one.limiter for one, of in zip(allowed, given, strict=True) if of.is_counted}
-    is_silent = has_levels and not (kernel.messages or kernel.get(OF_LOCAL))
-    if is_silent and Cause.MEMORY in wide.limiters and all(map(_moves_bytes_at_peak, allowed)):
-        leads = {Cause.MEMORY}
+    if has_levels:
+        leads = _spoken_for(kernel, wide.limiters, allowed)
+    else:
+        leads = frozenset(one.limiter for one, of in zip(allowed, given, strict=True) if of.is_counted)
     if len(wide.limiters) > 1 and len(leads) != 1:
         return _undecided(wide, leaves(kernel)[0], allowed[0].waste)
     lead = min(leads or wide.limiters)
@@ -307,9 +309,25 @@ def _misspelt(kernel: KernelCounters) -> str:
     return f" ({'; '.join(named)})" if named else ""
 
 
-def _moves_bytes_at_peak(one: KernelLimits) -> bool:
-    """Whether DRAM is its busiest unit and near its peak: memory is the limit, whether or not its bytes are needed."""
-    return one.top.resource is Resource.DRAM and used(one.top) >= FAR_FROM_FULL
+def _spoken_for(kernel: KernelCounters, limiters: frozenset[Cause], allowed: list[KernelLimits]) -> frozenset[Cause]:
+    """What the figures of a page of levels speak for, where others are possible only as nobody counted them.
+
+    Local memory that ncu names speaks for itself. Where nothing is busy, no load waits longer than an idle memory
+    takes: atomics do. Those leave L2 idle, or some of its slices: where it or DRAM is busy, nothing shows them.
+    """
+    told, at_peak = told_in(kernel.messages), [one.top.resource for one in allowed if used(one.top) >= FAR_FROM_FULL]
+    if kernel.get(OF_LOCAL) or told.names_local:
+        return limiters & {Cause.REGISTER_SPILLS}
+    if told.waits_too_long and all(leaf.busy < TRAFFIC for leaf in leaves(kernel)):
+        return limiters & {Cause.ATOMICS}
+    if len(at_peak) < len(allowed):
+        return frozenset()
+    if not kernel.messages and set(at_peak) == {Resource.DRAM}:
+        return limiters & {Cause.MEMORY}
+    without = limiters - {Cause.ATOMICS}
+    return (
+        without if without <= _OF_TRAFFIC else frozenset()
+    )  # the atomics of shared memory pass L1 as its conflicts do
 
 
 def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:

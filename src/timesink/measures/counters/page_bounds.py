@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from timesink.knowledge import ncu_texts as texts
-from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, SECTOR_BYTES, SECTORS_OF_PASS
+from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LOAD_CYCLES, SECTOR_BYTES, SECTORS_OF_PASS
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters import KernelCounters, Resource, throughput_of
@@ -210,6 +210,11 @@ class Told(Record):
     def waits(self) -> dict[str, float]:
         """The reasons that are waits: of one that was ready another warp was chosen."""
         return {reason: waited for reason, waited in self.stalls.items() if reason != "not_selected"}
+
+    @property
+    def waits_too_long(self) -> bool:
+        """Whether warps wait for what they read longer than an idle memory takes, even if every instruction read."""
+        return self.stalls.get("long_scoreboard", 0.0) > LOAD_CYCLES[-1]
 
     @property
     def may_wait_at_barriers(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Final
 
-from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, LOAD_CYCLES, SECTORS_OF_PASS
+from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, SECTORS_OF_PASS
 from timesink.measures.counters import (
     ELAPSED,
     MEMORY,
@@ -323,4 +323,4 @@ def _may_contend(kernel: KernelCounters, told: Told) -> bool:
     l2 = next((leaf.busy for leaf in levels if leaf.resource is Resource.L2), 1.0)
     others = max((leaf.busy for leaf in levels if leaf.resource is not Resource.L2), default=0.0)
     is_even = told.has_spoken and kernel.get("lts__cycles_active.avg") is not None and not told.has_hot_slices
-    return l2 > others + ROUNDED or not is_even or told.stalls.get("long_scoreboard", 0.0) > LOAD_CYCLES[-1]
+    return l2 > others + ROUNDED or not is_even or told.waits_too_long

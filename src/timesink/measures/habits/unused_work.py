@@ -8,6 +8,7 @@ from math import prod
 from typing import Final, Literal
 
 import numpy as np
+import polars as pl
 
 from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.operators import COMPARES, CUTS, GOES_BACKWARD, HANDS_ON, MULTIPLIES, SORTS, Operator, Tensor
@@ -225,13 +226,20 @@ def _parsed(name: str, shapes: str, types: str, concrete: str | None) -> Operato
 def recorded_in_vain(trace: Trace) -> tuple[BlamedTime, ...]:
     """Idle time before launches, per device, of a program in which nearly every operator that launches records
     gradients, and no backward pass ever comes."""
-    recording = recording_operators(trace)
-    if not recording.any() or backward_operators(trace).any() or trains(trace):
+    if not recording_operators(trace).any() or backward_operators(trace).any() or trains(trace):
         return ()
     if any(matches(trace.get(table)["name"], GOES_BACKWARD).any() for table in (RANGES, HOST_OPS, DEVICE_OPS)):
         return ()
     launching: Int64Array = np.unique(attribution(trace).host_op.astype(np.int64))
     launching = launching[launching >= 0]
-    if not launching.size or recording[launching].mean() < _RECORDING:
+    if not launching.size or _nodes(trace, launching) < _RECORDING * launching.size:
         return ()
     return tuple(one for one in blamed_time(trace, LAUNCHING_CAUSES) if one.intervals.total_ns)
+
+
+def _nodes(trace: Trace, rows: Int64Array) -> int:
+    """How many of these operators made a node of autograd: the number that all show counts on with each node, so that
+    a program with nothing to learn shows one number everywhere."""
+    shown = trace.get(HOST_OPS)[rows].filter(pl.col("sequence_number") >= 0)
+    of_threads = shown.group_by("rank", "process", "thread").agg(pl.col("sequence_number").n_unique() - 1)
+    return int(of_threads["sequence_number"].sum())

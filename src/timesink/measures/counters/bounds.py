@@ -237,7 +237,7 @@ def kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
 
 def fused_bound(total_ns: float) -> float:
     """How many times as fast launches of this time together are at most as one: no kernel is shorter than one that does
-    nothing."""
+    nothing. What blocks do does not stay: chains measured up to 85 times as fast as one kernel, where it allows 1.5."""
     return max(1.0, total_ns / (machines.KERNEL_FLOOR_US.high * NS_PER_US))
 
 

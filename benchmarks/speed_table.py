@@ -29,11 +29,13 @@ from benchmarks.peers import interpreter, nsys_ai
 from benchmarks.runs import ENVIRONMENT, ROOT, TIMESINK, Run, run
 
 from benchmarks import shapes, sqlite
+from timesink.recipes.table import EDITS, proposals
 
 RESULTS = ROOT / "benchmarks" / "speed_table.json"
 PLAN_BAR, REPORT_BAR, GZIP_BAR, TEN_BAR_S, WARM_BAR_S, STAGES_BAR, FLAT_BAR = 1.5, 2.0, 1.1, 0.5, 0.25, 1.0, 1.2
 DEVICES, RANKS = (1, 25, 100, 400), (16, 64, 256)
 LARGEST_JOB = 1_024
+FINDERS_BAR_S = 0.2
 CAPTURES = 12  # the largest of the fault suite, and every public one that is at hand
 _PUBLIC = ROOT.parent / "shared" / "data" / "public"
 Figure = dict[str, Any]
@@ -166,6 +168,17 @@ def _job(folder: Path, count: int) -> list[Path]:
     return files
 
 
+def finders(runs: int) -> Iterator[Figure]:
+    """Looking for all edits in the longest files of these benchmarks."""
+    files = sorted(Path(__file__).parent.rglob("*.py"), key=lambda file: -file.stat().st_size)[:6]
+    lines, taken = sum(len(file.read_bytes().splitlines()) for file in files), list[float]()
+    for _ in range(runs):
+        began = process_time()
+        list(proposals(files, list(EDITS), {}))
+        taken.append(process_time() - began)
+    yield figure("edits looked for in 2,000 lines", 2_000 / lines * min(taken), "s", FINDERS_BAR_S, f"{lines:,} lines")
+
+
 def rivals(files: dict[int, Path], hta: str, tracelens: str, nsys: str) -> Iterator[Figure]:
     """Each rival once on the same file, imports included, as ours are: how many times our CPU it takes."""
     sizes_of = sorted(files)
@@ -222,6 +235,7 @@ def main() -> None:
         lambda: unpacking(files[max(files)], max(files), runs),
         lambda: captures(min(runs, 2), 1 if quick else CAPTURES),
         lambda: many((1, 2, 4) if quick else DEVICES, (1, 2, 4) if quick else RANKS, 8 if quick else LARGEST_JOB),
+        lambda: finders(runs),
         lambda: rivals(files, *(("", "", "") if quick else (options.hta, options.tracelens, options.nsys_ai))),
     ]
     told: list[Figure] = []

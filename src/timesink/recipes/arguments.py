@@ -9,6 +9,7 @@ from typing import Any
 
 from timesink.recipes.proof import Replacement
 from timesink.recipes.source import Proposal, Source, calls_in, end_of, name_of
+from timesink.recipes.walking import walk
 
 
 def add_arguments(arguments: Mapping[str, Any], reason: str, source: Source, line: int) -> Iterator[Proposal]:
@@ -46,7 +47,7 @@ def add_flag(text: str, reason: str, source: Source, line: int) -> Iterator[Prop
 
 def add_autocast(reason: str, source: Source, line: int) -> Iterator[Proposal]:
     """A `with` around the simple statement that calls the model."""
-    simple = (node for node in ast.walk(source.tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)))
+    simple = walk(source.tree, ast.Assign, ast.AnnAssign, ast.Expr)
     statement = next((node for node in simple if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
     if statement is not None and source.moves_whole(statement):
         opener = 'with torch.autocast("cuda", dtype=torch.bfloat16):'

@@ -12,6 +12,7 @@ from typing import Final
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.reach import is_read, only_read, stays
 from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
+from timesink.recipes.walking import walk
 
 _GIVEN: Final = frozenset({"torch", "math", "float", "int", "bool", "range", "len", "min", "max", "True", "False"})
 _REFUSED: Final = ("inference_mode", "torch.compile", "torch.jit", "torch.export", "CUDAGraph", "vmap", "fx.")
@@ -19,7 +20,7 @@ _REFUSED: Final = ("inference_mode", "torch.compile", "torch.jit", "torch.export
 
 def find_rebuilt(source: Source, line: int) -> Iterator[Proposal]:
     """Neighbouring assignments of a `forward` that build the same tensors for the same sizes."""
-    for function in (node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)):
+    for function in walk(source.tree, ast.FunctionDef):
         if function.name != "forward" or not isinstance(source.parents[function], ast.ClassDef):
             continue
         sizes, held = _sizes(function), list[ast.Assign]()
@@ -45,17 +46,17 @@ def _sizes(function: ast.FunctionDef) -> set[str]:
 
 def _times_bound(function: ast.FunctionDef, name: str) -> int:
     """How often the function binds the name; its own arguments count."""
-    stores = (node for node in ast.walk(function) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
-    arguments = [one.arg for one in ast.walk(function) if isinstance(one, ast.arg)]
+    stores = (node for node in walk(function, ast.Name) if not isinstance(node.ctx, ast.Load))
+    arguments = [one.arg for one in walk(function, ast.arg)]
     return sum(node.id == name for node in stores) + arguments.count(name)
 
 
 def _facts(source: Source, node: ast.AST) -> dict[str, set[ast.AST]]:
     """The texts of `x.device` and `x.dtype` below it, each with the names in it."""
     found: dict[str, set[ast.AST]] = {}
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Attribute) and one.attr in ("device", "dtype") and root_of(one) not in _GIVEN:
-            found.setdefault(source.said(one), set()).update(ast.walk(one))
+            found.setdefault(source.said(one), set()).update(walk(one))
     return found
 
 
@@ -66,14 +67,14 @@ def _is_made_of(
     name, value = getattr(statement.targets[0], "id", ""), statement.value
     known = sizes | _GIVEN | _constants(source) | {name_of(one.targets[0]) for one in held}
     of_facts = set().union(*_facts(source, value).values())
-    names = [one for one in ast.walk(value) if isinstance(one, ast.Name) and one not in of_facts]
+    names = [one for one in walk(value, ast.Name) if one not in of_facts]
     is_plain = all(isinstance(one.ctx, ast.Load) and one.id in known for one in names)
     return (
         bool(name)
         and len(statement.targets) == 1
         and is_plain
         and source.moves_whole(statement)
-        and any(isinstance(one, ast.Call) for one in ast.walk(value))
+        and any(isinstance(one, ast.Call) for one in walk(value))
         and all(name_of(call.func) in PURE for call in calls_in(value))
         and not any(word.arg in ("requires_grad", "out") for call in calls_in(value) for word in call.keywords)
         and _times_bound(function, name) == 1
@@ -113,12 +114,12 @@ def _doubt(source: Source, function: ast.FunctionDef, held: list[ast.Assign], ma
     if not function.args.args or function.args.args[0].arg != "self":
         return "the first argument is not self"
     heirs = set(made)
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Assign) and read_in(node.value) & heirs:
             heirs |= bound_in(node)
     if changed := sorted(heirs & mutated_in(function)):
         return f"{changed[0]} is changed in place, and may share memory with what is kept"
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Name) and node.id in made and isinstance(node.ctx, ast.Load):
             above = list(source.above(node))
             if not is_read(source, node) and not any(one in held for one in above):
@@ -167,14 +168,14 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
         and name not in bound | mutated_in(loop)
         and not any(name in read_in(one) for one in before)
         and not (isinstance(loop, ast.While) and name in read_in(loop.test))
-        and not any(isinstance(node, (ast.Await, ast.NamedExpr, ast.Yield)) for node in ast.walk(value))
+        and not any(isinstance(node, (ast.Await, ast.NamedExpr, ast.Yield)) for node in walk(value))
         and not any(word.arg == "requires_grad" for call in calls_in(value) for word in call.keywords)
     )
 
 
 def _doubt_of(value: ast.expr) -> str:
     """What of the expression its pattern cannot tell: a call that may do more, an attribute that may change."""
-    for node in ast.walk(value):
+    for node in walk(value):
         if isinstance(node, ast.Call) and name_of(node.func) not in PURE:
             return f"{name_of(node.func) or 'a call'} may give another value in each round"
         if isinstance(node, ast.Attribute) and root_of(node) not in ({"torch", "np", "math"} | _SETTINGS):
@@ -189,7 +190,7 @@ def _doubt_of_reach(source: Source, statement: ast.Assign, name: str) -> str:
     if moving := stays(source, statement.value):
         return f"{moving} may be another in each round"
     if sum(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
-           for one in ast.walk(source.scope(statement))) > 1:  # fmt: skip
+           for one in walk(source.scope(statement))) > 1:  # fmt: skip
         return f"{name} is bound elsewhere, too"
     is_read = only_read(source, name, source.tree, statement)
     return "" if is_read else f"{name} is kept or handed on, where it may be changed"

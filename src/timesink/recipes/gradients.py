@@ -6,6 +6,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
+from timesink.recipes.walking import walk
 
 
 def find_unused_gradients(source: Source, line: int) -> Iterator[Proposal]:
@@ -33,10 +34,10 @@ def find_unused_gradients(source: Source, line: int) -> Iterator[Proposal]:
 
 def _trained(source: Source) -> set[str]:
     """Names that reach an optimizer: those in its arguments, and those of which these are made."""
-    imported = {name for node in ast.walk(source.tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+    imported = {name for node in walk(source.tree) if isinstance(node, (ast.Import, ast.ImportFrom))
                 for name in bound_in(node)}  # fmt: skip
     found = {name for call in calls_in(source.tree) if _is_optimizer(call) for name in read_in(call)}
-    assigns = [node for node in ast.walk(source.tree) if isinstance(node, ast.Assign)]
+    assigns = walk(source.tree, ast.Assign)
     for _ in assigns:
         more = {name for node in assigns if bound_in(node) & found for name in read_in(node.value)}
         if more <= found:
@@ -54,7 +55,7 @@ def _is_optimizer(call: ast.Call) -> bool:
 def _derived(loop: Loop, trained: set[str]) -> set[str]:
     """Names of the loop that what is trained has made, by any number of steps."""
     made: set[str] = set()
-    assigns = [node for node in ast.walk(loop) if isinstance(node, (ast.Assign, ast.AugAssign))]
+    assigns = walk(loop, ast.Assign, ast.AugAssign)
     for _ in assigns:
         for node in assigns:
             if read_in(node.value) & (trained | made):
@@ -66,13 +67,13 @@ def _is_module(source: Source, name: str) -> bool:
     """Whether the name is a module by what the file calls of it, or by how it is made."""
     methods = {"eval", "requires_grad_", "parameters", "load_state_dict"}
     called = any(root_of(call.func) == name and name_of(call.func) in methods for call in calls_in(source.tree))
-    made = [one.value for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and name in bound_in(one)]
+    made = [one.value for one in walk(source.tree, ast.Assign) if name in bound_in(one)]
     called |= any(name_of(call.func) in methods for one in made for call in calls_in(one))
     return called and not _bound_as_function(source, name)
 
 
 def _bound_as_function(source: Source, name: str) -> bool:
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.walk(source.tree))
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in walk(source.tree))
 
 
 def _is_guarded(source: Source, statement: ast.stmt) -> bool:
@@ -86,7 +87,7 @@ _ASKED: Final = frozenset({"eval", "train", "requires_grad_", "load_state_dict",
 
 def _doubt(source: Source, model: str) -> str:
     """Why its gradients may be used: something else holds the model, or takes more of it than its answers."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if not (isinstance(node, ast.Name) and node.id == model and isinstance(node.ctx, ast.Load)):
             continue
         above = list(source.above(node))
@@ -107,7 +108,7 @@ def find_exchanges(source: Source, line: int) -> Iterator[Proposal]:
     """Backward passes of DistributedDataParallel in a loop that steps once in several rounds."""
     wrapped = {
         root_of(node.targets[0])
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         and name_of(node.value.func) in ("DistributedDataParallel", "DDP")
     }  # fmt: skip
@@ -134,7 +135,7 @@ def find_exchanges(source: Source, line: int) -> Iterator[Proposal]:
 
 def _steps_when(statement: ast.If) -> bool:
     """Whether the optimizer steps in it, by a remainder."""
-    has_rest = any(isinstance(node, ast.Mod) for node in ast.walk(statement.test))
+    has_rest = any(isinstance(node, ast.Mod) for node in walk(statement.test))
     return has_rest and any(name_of(call.func) == "step" for call in calls_in(statement)) and not statement.orelse
 
 

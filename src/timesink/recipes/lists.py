@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.source import Proposal, Source, bound_in, calls_in, name_of, read_in
+from timesink.recipes.walking import walk
 
 _LISTED: Final = frozenset({"parameters", "buffers", "named_parameters", "named_buffers"})
 _PAIRS: Final = frozenset({"named_parameters", "named_buffers", "items", "enumerate"})
@@ -172,7 +173,7 @@ def _lists(source: Source, loop: ast.For) -> _Lists | None:
 
 def _read_later(source: Source, lists: _Lists, loop: ast.For) -> str:
     """What is said where a name of the round is read by something else, which does not bind it itself."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Name) and node.id in lists.names and isinstance(node.ctx, ast.Load):
             binders = (one for one in source.above(node) if isinstance(one, _BINDERS))
             if not any(one is loop or node.id in bound_in(one) for one in binders):
@@ -195,7 +196,7 @@ def _are_apart(source: Source, lists: _Lists, loop: ast.For) -> bool:
     """Whether no tensor of the lists, nor of the dicts that the loop looks into by its keys, shares memory."""
     each = [ast.parse(text, mode="eval").body for text in lists.rounds.values()]
     each = [one.args[0] if isinstance(one, ast.Call) and name_of(one.func) == "enumerate" else one for one in each]
-    looked = [one for one in ast.walk(loop) if isinstance(one, ast.Subscript) and _is_key(one.slice, lists)]
+    looked = [one for one in walk(loop, ast.Subscript) if _is_key(one.slice, lists)]
     if not all(isinstance(one, ast.Call) and name_of(one.func) in _LISTED for one in each):
         return False
     if not all(_holds_clones(source, source.said(one.value)) for one in looked):
@@ -209,7 +210,7 @@ def _holds_clones(source: Source, name: str) -> bool:
     """Whether the file fills a dict or list of that name with tensors of its own, and with nothing else."""
     filled = [
         node.value
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Assign)
         for target in node.targets
         if source.said(target.value if isinstance(target, ast.Subscript) else target) == name
@@ -241,7 +242,7 @@ def _are_two(source: Source, owners: list[str], loop: ast.For) -> bool:
 def _are_two_modules(source: Source, owners: list[str]) -> bool:
     made = {
         source.said(target): source.said(node.value)
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Assign)
         for target in node.targets
     }

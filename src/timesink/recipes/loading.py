@@ -11,6 +11,7 @@ from timesink.recipes.arguments import add_arguments
 from timesink.recipes.program import RunningProgram
 from timesink.recipes.source import Proposal, Source, calls_in, name_of
 from timesink.recipes.switching import Refusal, set_attributes, torch_on_gpu
+from timesink.recipes.walking import walk
 
 _MOST_WORKERS: Final = 8
 _WORKERS: Final[Mapping[str, Any]] = {
@@ -67,11 +68,7 @@ def find_waiting_copies(source: Source, line: int) -> Iterator[Proposal]:
     pins = any(word.arg == "pin_memory" and getattr(word.value, "value", None) is True
                for call in calls_in(source.tree) for word in call.keywords)  # fmt: skip
     for loop in source.step_loops() if pins else ():
-        names = (
-            {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-            if isinstance(loop, ast.For)
-            else ()
-        )
+        names = {node.id for node in walk(loop.target, ast.Name)} if isinstance(loop, ast.For) else ()
         copies = [
             call for call in calls_in(loop)
             if name_of(call.func) in ("to", "cuda") and isinstance(call.func, ast.Attribute)

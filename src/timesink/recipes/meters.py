@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from timesink.recipes.source import Source, name_of
+from timesink.recipes.walking import walk
 
 AS_NUMBERS: Final = (
     "vars({0}).update({{name: value.item() for name, value in vars({0}).items() if hasattr(value, 'item')}})"
@@ -28,7 +29,7 @@ def handed(source: Source, statement: ast.stmt) -> tuple[ast.Name, ast.expr] | N
         return None
     values = [
         node.value
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Assign) and kept.id in map(name_of, node.targets)
     ]
     makers = {source.said(value.func) if isinstance(value, ast.Call) else "" for value in values}
@@ -43,7 +44,7 @@ def handed(source: Source, statement: ast.stmt) -> tuple[ast.Name, ast.expr] | N
 
 def who_has(source: Source, kept: ast.Name) -> str:
     """What is said where anything but a message has the object itself, not only what it keeps."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Name) and node.id == kept.id and isinstance(node.ctx, ast.Load):
             parent = source.parents[node]
             is_told = isinstance(parent, ast.Call) and name_of(parent.func) in _TELLS
@@ -87,7 +88,7 @@ def _is_arithmetic(source: Source, node: ast.expr, of_value: set[str]) -> bool:
     """Whether an expression is sums, products and quotients of names, chosen by what is not `of_value` at most."""
     if isinstance(node, ast.IfExp):
         chosen = [node.body, node.orelse]
-        is_free = not any(isinstance(one, ast.Call) for one in ast.walk(node.test))
+        is_free = not any(isinstance(one, ast.Call) for one in walk(node.test))
         return is_free and not _read(source, [node.test]) & of_value and _are_arithmetic(source, chosen, of_value)
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, _OPERATORS) and _are_arithmetic(source, [node.left, node.right], of_value)
@@ -101,5 +102,5 @@ def _are_arithmetic(source: Source, nodes: Iterable[ast.expr], of_value: set[str
 
 def _read(source: Source, nodes: Iterable[ast.expr]) -> set[str]:
     """The names and attributes that expressions read, as they are written."""
-    inside = (one for node in nodes for one in ast.walk(node))
+    inside = (one for node in nodes for one in walk(node))
     return {source.said(one) for one in inside if isinstance(one, (ast.Name, ast.Attribute))}

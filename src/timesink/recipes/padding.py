@@ -6,6 +6,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.source import Proposal, Source, calls_in, name_of, read_in, root_of
+from timesink.recipes.walking import walk
 
 _MASKED: Final = ("mask", "ignore_index", "padding_idx", "pad_sequence", "lengths")
 _SHAPES: Final = ("view", "reshape", "unflatten", "Linear", "LayerNorm", "Conv1d", "expand")
@@ -14,7 +15,7 @@ _FIXED: Final = ("torch.compile", "CUDAGraph", "make_graphed_callables", "Static
 
 def find_padding(source: Source, line: int) -> Iterator[Proposal]:
     """Functions that collate samples into a constant length, and tokenizers that pad to the longest allowed."""
-    for function in (node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)):
+    for function in walk(source.tree, ast.FunctionDef):
         batch = [argument.arg for argument in function.args.args if argument.arg != "self"]
         if len(batch) == 1 and _collates(source, function.name):
             yield from _filled(source, function, batch[0])
@@ -47,7 +48,7 @@ def _filled(source: Source, function: ast.FunctionDef, batch: str) -> Iterator[P
 
 def _length(source: Source, function: ast.FunctionDef, batch: str) -> str:
     """What gives the lengths of the samples: samples are sequences, or tuples that begin with one."""
-    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
+    for loop in walk(function, ast.For):
         targets = loop.target
         if root_of(loop.iter) != "enumerate" or batch not in read_in(loop.iter) or not isinstance(targets, ast.Tuple):
             continue

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from timesink.recipes.source import Source, bound_in, calls_in, mutated_in, name_of
+from timesink.recipes.walking import walk
 
 _FACTS: Final = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad"})
 _FRESH: Final = frozenset({
@@ -57,7 +58,7 @@ _ORDERLY: Final = frozenset({
 def only_read(source: Source, name: str, scope: ast.AST, but: ast.AST, depth: int = 0) -> bool:
     """Whether nothing that the file shows can change or keep the value of a name, or part of it: each place that reads
     it in `scope` is on the list. The statement `but` binds it."""
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SEES_NAMES:
             return False
         if isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
@@ -76,7 +77,7 @@ def _is_own(source: Source, node: ast.Name, scope: ast.AST) -> bool:
         if held is scope:
             return False
         if isinstance(held, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            own = {one.arg for one in ast.walk(held.args) if isinstance(one, ast.arg)}
+            own = {one.arg for one in walk(held.args, ast.arg)}
             if node.id in own | (bound_in(held) if not isinstance(held, ast.Lambda) else set()):
                 return True
     return False
@@ -134,7 +135,7 @@ def _called(source: Source, call: ast.Call) -> tuple[ast.FunctionDef | None, int
     forward pass of a class of the file, of which a name was made once."""
     if not isinstance(call.func, ast.Name):
         return None, 0
-    functions = [one for one in ast.walk(source.tree) if isinstance(one, (ast.FunctionDef, ast.ClassDef))]
+    functions = walk(source.tree, ast.FunctionDef, ast.ClassDef)
     named = [one for one in functions if one.name == call.func.id]
     if len(named) == 1 and isinstance(named[0], ast.FunctionDef) and _times_bound(source, call.func.id) == 1:
         return (named[0], 0) if named[0] in source.tree.body else (None, 0)
@@ -151,7 +152,7 @@ def _called(source: Source, call: ast.Call) -> tuple[ast.FunctionDef | None, int
 
 
 def _times_bound(source: Source, name: str) -> int:
-    return sum(name in bound_in(one) for one in ast.walk(source.tree) if isinstance(one, ast.stmt) and not _holds(one))
+    return sum(name in bound_in(one) for one in walk(source.tree, ast.stmt) if not _holds(one))
 
 
 def _holds(statement: ast.stmt) -> bool:
@@ -162,12 +163,12 @@ def _bound_to(source: Source, name: str) -> ast.expr | None:
     """What the file binds the name to, where it does so once, by an assignment."""
     found = [
         one
-        for one in ast.walk(source.tree)
+        for one in walk(source.tree)
         if isinstance(one, ast.Assign) and any(name in bound_in(target) for target in one.targets)
     ]
     others = [
         one
-        for one in ast.walk(source.tree)
+        for one in walk(source.tree)
         if (isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load))
         or (isinstance(one, ast.arg) and one.arg == name)
         or (isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one.name == name)
@@ -179,11 +180,11 @@ def _bound_to(source: Source, name: str) -> ast.expr | None:
 def stays(source: Source, value: ast.expr) -> str:
     """The first name or part of an expression whose value may be another, or be changed in place, in a later round;
     empty where there is none: numbers, sizes, devices, types and settings stay."""
-    for node in ast.walk(value):
+    for node in walk(value):
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.Starred)):
             return "a comprehension"
         given = node.args if isinstance(node, ast.Call) and name_of(node.func) in _COPIES else []
-        if not all(isinstance(one, _LITERAL) for argument in given for one in ast.walk(argument)):
+        if not all(isinstance(one, _LITERAL) for argument in given for one in walk(argument)):
             return "what a tensor is made of"
         if isinstance(node, ast.Name) and not _is_number(source, node, 0):
             return node.id
@@ -205,19 +206,19 @@ def _is_number(source: Source, node: ast.Name, depth: int) -> bool:
 
 
 def _makes_number(source: Source, value: ast.expr, depth: int) -> bool:
-    calls = [one for one in ast.walk(value) if isinstance(one, ast.Call)]
+    calls = walk(value, ast.Call)
     if any(name_of(one.func) not in _NUMBERS | {"is_available"} for one in calls):
         return False
     if isinstance(value, (ast.List, ast.Dict, ast.Set, ast.ListComp)):
         return False
-    names = [one for one in ast.walk(value) if isinstance(one, ast.Name)]
+    names = walk(value, ast.Name)
     return all(_is_number(source, one, depth) for one in names)
 
 
 def needs_order(source: Source) -> str:
     """What of a file may need the GPU's work to be over, or take the time of it; empty where all that the file names is
     on the list of what waits by itself, or runs behind."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -227,8 +228,8 @@ def needs_order(source: Source) -> str:
         for said in _names_in(node):
             if said not in _ORDERLY and any(part in said.lower() for part in _NEED_ORDER):
                 return said
-    defined = {name for one in ast.walk(source.tree) for name in (bound_in(one) if _defines(one) else ())}
-    parameters = {one.arg for one in ast.walk(source.tree) if isinstance(one, ast.arg)}
+    defined = {name for one in walk(source.tree) for name in (bound_in(one) if _defines(one) else ())}
+    parameters = {one.arg for one in walk(source.tree, ast.arg)}
     for call in calls_in(source.tree):
         if isinstance(call.func, ast.Name) and call.func.id in parameters - defined and call.func.id not in _MODELS:
             return f"{call.func.id}, which is handed over,"
@@ -259,7 +260,7 @@ def _names_in(node: ast.AST) -> Iterator[str]:
 def is_heard_by_more(source: Source, statement: ast.stmt, harmless: Callable[[ast.Call], bool]) -> bool:
     """Whether a message does more than tell: it binds a name, calls what may do anything, or writes to a file."""
     if any(
-        isinstance(one, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda)) for one in ast.walk(statement)
+        isinstance(one, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda)) for one in walk(statement)
     ):
         return True
     outer = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
@@ -272,12 +273,12 @@ def leaves_traces(source: Source, call: ast.Call) -> str:
     """Why an evaluation may do more than give a result; empty where it is a function of the file that binds names of
     its own only, and calls nothing that writes."""
     name = call.func.id if isinstance(call.func, ast.Name) else ""
-    found = [one for one in ast.walk(source.tree) if isinstance(one, ast.FunctionDef) and one.name == name]
+    found = [one for one in walk(source.tree, ast.FunctionDef) if one.name == name]
     if len(found) != 1:
         return f"{name or 'what evaluates'} is not in the file, and may do more"
     function = found[0]
     own = bound_in(function)
-    if any(isinstance(one, (ast.Global, ast.Nonlocal, ast.Yield, ast.NamedExpr)) for one in ast.walk(function)):
+    if any(isinstance(one, (ast.Global, ast.Nonlocal, ast.Yield, ast.NamedExpr)) for one in walk(function)):
         return f"{name} sets names of others"
     if changed := mutated_in(function) - own:
         return f"{name} changes {min(changed) or 'what it is given'}"

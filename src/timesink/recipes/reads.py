@@ -24,6 +24,7 @@ from timesink.recipes.source import (
     read_in,
     root_of,
 )
+from timesink.recipes.walking import walk
 
 EVERY: Final = 50  # steps
 _READS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
@@ -51,7 +52,7 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
             first = told[0].lineno if told else min(made.start[0] for made in changes) + 1
             doubt = next((one.doubt for one in kept if one.doubt), "") or _doubt_of_told(source, told)
             yield Proposal(first, reason, tuple(changes), doubt)
-    waits = [one for one in ast.walk(source.tree) if isinstance(one, ast.Expr) and _waits(source, one)]
+    waits = [one for one in walk(source.tree, ast.Expr) if _waits(source, one)]
     if waits:
         needed = needs_order(source)
         doubt = f"the file has {needed}, and a wait may be for it" if needed else ""
@@ -100,7 +101,7 @@ def _reads_device(source: Source, loop: Loop, statement: ast.stmt) -> bool:
     tells = _tells(statement)
     inner = [one for one in calls_in(statement) if not (tells and one is call)]
     reads = any(name_of(one.func) in _READS and not one.args for one in inner)
-    direct = tells and any(isinstance(n, ast.Name) and n.id in losses for n in ast.walk(statement))
+    direct = tells and any(isinstance(n, ast.Name) and n.id in losses for n in walk(statement))
     return (reads or direct) and all(name_of(one.func) in _HARMLESS for one in inner)
 
 
@@ -152,7 +153,7 @@ def _hears(statement: ast.stmt, names: list[str]) -> bool:
 
 def _only_told(source: Source, loop: Loop, name: str, bound: ast.stmt, told: list[ast.stmt]) -> bool:
     """Whether only the statements of `told` hear of the name, and nothing else binds it in the loop."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Name) and node.id == name:
             holders = [node, *source.above(node)]
             if not any(one in told for one in holders) and (isinstance(node.ctx, ast.Load) or loop in holders):
@@ -261,7 +262,7 @@ def _one_read(
     that this round has given it. None where it reads others, calls what may do more, or makes no number of it."""
     reads: list[tuple[ast.expr, ast.expr]] = []
     order = list(source.statements(loop))
-    for node in (each for each in ast.walk(value) if isinstance(each, ast.expr)):
+    for node in walk(value, ast.expr):
         bound = [one for one in order if isinstance(node, ast.Name) and node.id in bound_in(one)]
         is_given = len(bound) == 1 and isinstance(bound[0], ast.Assign) and statement in order[order.index(bound[0]) :]
         call = bound[0].value if is_given and isinstance(bound[0], ast.Assign) else node
@@ -276,7 +277,7 @@ def _one_read(
     while isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr in _DETACH:
         tensor = tensor.func.value
     inside = {name_of(call.func) for call in calls_in(tensor)}
-    around = {name_of(call.func) for call in calls_in(value) if call not in ast.walk(stands)}
+    around = {name_of(call.func) for call in calls_in(value) if call not in walk(stands)}
     is_plain = inside <= _HARMLESS - _READS and around <= {"size", "len"}
     holders = takewhile(lambda node: node is not source.parents[value], source.above(stands))
     is_number = all(isinstance(node, (ast.BinOp, ast.UnaryOp)) for node in holders)  # no text, no pair
@@ -298,11 +299,11 @@ def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> 
     key = place.slice if isinstance(place, ast.Subscript) else None
     if isinstance(place, ast.Subscript) and not (isinstance(place.value, ast.Name) and isinstance(key, ast.Constant)):
         return None
-    if isinstance(place, ast.Attribute) and (root != "self" or any(isinstance(n, ast.Return) for n in ast.walk(loop))):
+    if isinstance(place, ast.Attribute) and (root != "self" or any(isinstance(n, ast.Return) for n in walk(loop))):
         return None
     rare = [one for one in source.statements(loop) if isinstance(one, ast.If) and _is_rare(source, one)]
     firsts: dict[ast.stmt, None] = {}
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(place, ast.Attribute):
             if not (isinstance(node, ast.Attribute) and node.attr == place.attr):
                 continue
@@ -327,7 +328,7 @@ def _is_another(source: Source, node: ast.Name, loop: Loop) -> bool:
     """Whether the name is that of another function, which binds it itself, and has nothing to do with the loop's."""
     ours = [*source.above(loop)]
     for held in (one for one in source.above(node) if isinstance(one, ast.FunctionDef)):
-        shared = [name for one in ast.walk(held) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names]
+        shared = [name for one in walk(held) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names]
         if held in ours or node.id in shared:
             return False
         if node.id in {*bound_in(held), *(one.arg for one in held.args.args)}:
@@ -337,7 +338,7 @@ def _is_another(source: Source, node: ast.Name, loop: Loop) -> bool:
 
 def _is_rare(source: Source, statement: ast.If) -> bool:
     """Whether a remainder decides on a block of lines of its own."""
-    has_rest = any(isinstance(node, ast.Mod) for node in ast.walk(statement.test))
+    has_rest = any(isinstance(node, ast.Mod) for node in walk(statement.test))
     return has_rest and source.moves_whole(statement.body[0])
 
 

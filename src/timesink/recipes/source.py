@@ -5,13 +5,14 @@ are those of `ast` (rows are counted from 0 here, columns in bytes), so that not
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
 from timesink.recipes.proof import Replacement, Unproven, decoded, edited, rows_of
+from timesink.recipes.walking import parsed, walk
 
 Loop = ast.For | ast.While
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -60,17 +61,21 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The whole file."""
-        return ast.parse(self.text)
+        return self._parsed[0]
+
+    @cached_property
+    def _parsed(self) -> tuple[ast.Module, dict[ast.AST, ast.AST]]:
+        return parsed(self.text)
 
     @cached_property
     def rows(self) -> list[bytes]:
         """The lines with their ends."""
         return rows_of(self.text)
 
-    @cached_property
+    @property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """For each node the one that holds it."""
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        return self._parsed[1]
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes that hold it, the innermost first."""
@@ -84,7 +89,7 @@ class Source:
 
     def loops(self) -> Iterator[Loop]:
         """All loops of statements."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, Loop))
+        yield from walk(self.tree, ast.For, ast.While)
 
     def step_loops(self) -> Iterator[Loop]:
         """The innermost loops that train: a backward pass or an optimizer's step is called in each round."""
@@ -102,9 +107,11 @@ class Source:
             if isinstance(statement, ast.With):
                 pending += reversed(statement.body)
 
-    def said(self, node: ast.AST) -> str:
+    def said(self, node: ast.expr | ast.stmt) -> str:
         """Its text."""
-        return ast.get_source_segment(self.text, node) or ""
+        first, (last, end) = node.lineno - 1, end_of(node)
+        rows = [*self.rows[first:last], self.rows[last][:end]]
+        return b"".join((rows[0][node.col_offset :], *rows[1:])).decode()
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Replacement:
         """Other text in place of a node."""
@@ -123,7 +130,7 @@ class Source:
         """Whether its lines are its own and may be indented: no second statement in them, no string over lines."""
         first, last = self.rows[statement.lineno - 1], self.rows[end_of(statement)[0]]
         before, after = first[: statement.col_offset], last[end_of(statement)[1] :].strip()
-        strings = (node for node in ast.walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
+        strings = walk(statement, ast.Constant, ast.JoinedStr)
         is_flat = all(node.lineno == node.end_lineno for node in strings)
         return is_flat and not before.strip() and (not after or after.startswith(b"#"))
 
@@ -168,9 +175,9 @@ def end_of(node: ast.expr | ast.stmt) -> tuple[int, int]:
     return (node.end_lineno or node.lineno) - 1, node.end_col_offset or 0
 
 
-def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+def calls_in(node: ast.AST) -> Sequence[ast.Call]:
     """All calls below it."""
-    return (call for call in ast.walk(node) if isinstance(call, ast.Call))
+    return walk(node, ast.Call)
 
 
 def name_of(function: ast.AST) -> str:
@@ -187,25 +194,21 @@ def root_of(node: ast.AST) -> str:
 
 def bound_in(node: ast.AST) -> set[str]:
     """Names that are bound below it, by whatever binds one."""
-    found = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)}
-    for other in ast.walk(node):
-        found |= set(getattr(other, "names", ())) if isinstance(other, (ast.Global, ast.Nonlocal)) else set()
-        if isinstance(other, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)) and other.name:
-            found.add(other.name)
-        if isinstance(other, ast.alias):
-            found.add((other.asname or other.name).partition(".")[0])
-    return found
+    found = {name.id for name in walk(node, ast.Name) if not isinstance(name.ctx, ast.Load)}
+    found |= {name for other in walk(node, ast.Global, ast.Nonlocal) for name in other.names}
+    found |= {other.name for other in walk(node, ast.FunctionDef, ast.ClassDef, ast.ExceptHandler) if other.name}
+    return found | {(other.asname or other.name).partition(".")[0] for other in walk(node, ast.alias)}
 
 
 def read_in(node: ast.AST) -> set[str]:
     """Names that are read below it."""
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
+    return {name.id for name in walk(node, ast.Name) if isinstance(name.ctx, ast.Load)}
 
 
 def mutated_in(node: ast.AST) -> set[str]:
     """Names whose values are changed in place below it: by an index, an attribute, or a method that says so."""
     found = set()
-    for other in ast.walk(node):
+    for other in walk(node, ast.Subscript, ast.Attribute, ast.AugAssign, ast.Call):
         if isinstance(other, (ast.Subscript, ast.Attribute)) and not isinstance(other.ctx, ast.Load):
             found.add(root_of(other))
         elif isinstance(other, ast.AugAssign):

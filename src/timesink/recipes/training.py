@@ -12,6 +12,7 @@ from timesink.recipes.arguments import add_arguments, drop_in_loop, drop_stateme
 from timesink.recipes.program import RunningProgram
 from timesink.recipes.source import Proposal, Source, calls_in, name_of
 from timesink.recipes.switching import Refusal, set_attributes, torch_on_gpu, undo_all
+from timesink.recipes.walking import walk
 
 _WATCHED: Final = "anomaly mode records where each operation was called, and looks for NaN after each"
 _IMPLEMENTED: Final = ("Adam", "AdamW", "SGD")
@@ -73,7 +74,7 @@ def find_zeros(source: Source, line: int) -> Iterator[Proposal]:
         given = [word for word in call.keywords if word.arg == "set_to_none"]
         if name_of(call.func) != "zero_grad" or not given or getattr(given[0].value, "value", None) is not False:
             continue
-        reads = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(source.tree))
+        reads = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in walk(source.tree))
         why = "the program reads .grad, which would be None" if reads else ""
         reason = "gradients are filled with zeros in each step, and added to; set to none they are written"
         yield Proposal(call.lineno, reason, (source.replace(given[0].value, "True"),), why)

@@ -15,7 +15,7 @@ from timesink.capture.running import INJECT
 from timesink.trials.agent import VARIABLE
 from timesink.trials.records import TrialPlan, alike_losses
 from timesink.trials.repair import RepairOrder, fix_program
-from timesink.trials.run import ProgramRuns, recorded, shares_of_lines
+from timesink.trials.run import ProgramRuns, recorded, shares_of_lines, waits_of_step
 from timesink.trials.workplace import open_workplace
 
 pytest.importorskip("torch")
@@ -276,3 +276,17 @@ def test_a_line_has_the_share_of_the_step_that_passes_in_it_and_in_what_it_calls
     inner, call, long = (shares["train.py", at[row]] for row in
                          ("def rest(): time.sleep(0.02)", "rest()", "time.sleep(0.1)"))  # fmt: skip
     assert 0 < inner <= call < long < call + long <= 1
+
+
+def test_waits_of_a_step_are_counted_in_what_was_recorded(tmp_path: Path) -> None:
+    """Without a GPU each value that is handed to Python is one: three of a loss in each step, and one of its mean."""
+    text = _RUNS.format(first="time").replace(
+        "    loss.backward()", "    [loss.item() for _ in range(3)]; float(loss)\n    loss.backward()"
+    )
+    counted = list[float | None]()
+    for program in (text, text.replace("[loss.item() for _ in range(3)]; float(loss)", "pass")):
+        (tmp_path / "train.py").write_text(program)
+        runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
+        counted.append(waits_of_step(recorded(runs.capture, runs.fixed(capture=runs.capture))))
+        runs.close()
+    assert counted == [4.0, 0.0] and waits_of_step(None) is None

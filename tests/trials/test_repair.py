@@ -116,6 +116,26 @@ def test_an_edit_that_moves_losses_is_taken_back_however_much_it_wins(
     assert (workplace.folder / "train.py").read_text() == text and not workplace.edited()
 
 
+@pytest.mark.parametrize("left", [0, 1, 16, 20])
+def test_an_edit_that_leaves_as_many_waits_is_taken_back_and_one_that_takes_some_says_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """By counts in both recordings, however much shorter its steps are."""
+    piece = PIECES["summed_each_step"]
+    text, counts = program([piece]), {True: 16.0, False: float(left)}
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda now: 10.0 if now == text else 5.0))
+    monkeypatch.setattr(repair, "recorded", lambda capture, result: result)
+    monkeypatch.setattr(repair, "foretell", lambda trace: {})
+    monkeypatch.setattr(repair, "shares_of_lines", lambda trace: {})
+    monkeypatch.setattr(repair, "waits_of_step", lambda result: counts[result.steps_ms[0] > 7])
+    answer, workplace = fixed(here, text, names=["remove_sync"])
+    (made,) = answer.repairs
+    assert made.waits == (16.0, left) and f"16 waits a step before, {left} after" in (
+        in_git("log", "-1", "--format=%B", folder=workplace.folder) if left < 16 else made.why
+    )
+    assert made.decided == ("kept" if left < 16 else "taken back")
+
+
 @pytest.mark.parametrize("losses", [[], [float("nan")] * 36])
 def test_without_a_loss_to_hold_it_by_nothing_is_kept(
     here: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float]

@@ -72,6 +72,10 @@ READS_A_VALUE: Final = Pattern(
     "^aten::(item|_local_scalar_dense|is_nonzero)$", "it exists to hand a value to the CPU",
     "aten::item", "aten::items",
 )
+HANDS_A_VALUE: Final = Pattern(
+    "^aten::_local_scalar_dense$", "it hands one value to the CPU: the innermost of those that read one",
+    "aten::_local_scalar_dense", "aten::item",
+)
 ONLY_ON_CPU: Final = Pattern(
     "(?i)mkldnn|onednn|(?:^|:)_?mkl_|^mkl::|_for_cpu$", "no GPU runs it (oneDNN, MKL)",
     ("aten::mkldnn_convolution", "mkldnn::_linear_pointwise", "aten::_scaled_dot_product_flash_attention_for_cpu",

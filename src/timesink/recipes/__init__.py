@@ -68,6 +68,7 @@ class Recipe(Words):
 
     `where` is what of the program is edited to keep it; an edit without it looks the whole file through. It cannot be
     on beside those that it `excludes`. `on_gpu`: without a GPU an edit changes nothing.
+    `ends_waits`: an edit that leaves as many waits a step as there were is not kept.
     """
 
     drift: Drift
@@ -76,3 +77,4 @@ class Recipe(Words):
     switch: Switch | None = None
     edits: tuple[Finder, ...] = ()
     on_gpu: bool = False
+    ends_waits: bool = False

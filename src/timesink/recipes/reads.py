@@ -352,6 +352,7 @@ REMOVE_SYNC: Final = Recipe(
     Effort.LINES,
     drift="exact",
     edits=(find_reads,),
+    ends_waits=True,
 )
 EVALUATE_RARELY: Final = Recipe(
     "evaluate_rarely", "evaluate every N steps", Effort.LINES, drift="exact", edits=(find_evaluations,)

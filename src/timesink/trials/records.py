@@ -266,8 +266,8 @@ Decided = Literal["kept", "taken back", "offered"]
 class Repair:
     """What became of one edit at one line. `why` is the reason of what was decided; `diff` is as `patch -p1` takes it.
 
-    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the receipt, and of
-    one that is kept its commit.
+    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the receipt, of one
+    that is kept its commit, and of one that ends waits how many there were in a recorded step before it and after it.
     """
 
     fix: str
@@ -282,6 +282,12 @@ class Repair:
     pairs: int = 0
     receipt: Receipt | None = None
     commit: str = ""
+    waits: tuple[float, float] | None = None
+
+    @property
+    def waits_text(self) -> str:
+        """Its waits in words; empty where nobody counted."""
+        return f"{self.waits[0]:.3g} waits a step before, {self.waits[1]:.3g} after" if self.waits else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from timesink.trials.records import (
     hold_losses,
     stray_weights,
 )
-from timesink.trials.run import ProgramRuns, foretell, recorded, shares_of_lines
+from timesink.trials.run import ProgramRuns, foretell, recorded, shares_of_lines, waits_of_step
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text
 from timesink.verify.experiment import ExperimentPlan, Verification, verify
@@ -48,7 +48,8 @@ _WORTH: Final = PLAN.threshold_ratio
 @dataclass(slots=True)
 class Repairs:
     """The state of the loop. `standing` are two runs of the program with all that is kept, `lines` the share of the
-    step that the first of them spent at each line, as `shares_of_lines` says."""
+    step that the first of them spent at each line, as `shares_of_lines` says, and `waits` how often it waited in one.
+    """
 
     runs: ProgramRuns
     workplace: Workplace
@@ -56,6 +57,7 @@ class Repairs:
     tell: Callable[[str], None]
     standing: list[TrialResult] = field(default_factory=list)
     lines: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    waits: float | None = None
     made: list[Repair] = field(default_factory=list)
     _seen: set[tuple[str, str, bytes]] = field(default_factory=set)
 
@@ -108,7 +110,7 @@ class Repairs:
                     remedy="run it by its file: it is installed, not found",
                 )
         trace = recorded(self.runs.capture, self.standing[0])
-        self.lines = shares_of_lines(trace)
+        self.lines, self.waits = shares_of_lines(trace), waits_of_step(trace)
         return foretell(trace)
 
     def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
@@ -140,9 +142,10 @@ class Repairs:
         text = source.edited(proposal.replacements)
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
         texts = {source.path: (source.encoded(source.text), source.encoded(text))}
-        shown = Shown(self.runs, self.workplace.folder, texts, until_s)
+        recipe, capture = EDITS[proposal.fix], self.runs.capture.with_name("edited.json.gz")
+        shown = Shown(self.runs, self.workplace.folder, texts, until_s, capture if recipe.ends_waits else None)
         try:
-            repair, verification = self.prove(repair, shown, EDITS[proposal.fix].drift)
+            repair, verification = self.prove(repair, shown, recipe.drift)
         except CaptureError as error:
             why = "the time was up" if _is_over(until_s) else f"the program with it fails: {error}"
             repair, verification = replace(repair, why=why[:300]), None
@@ -156,13 +159,15 @@ class Repairs:
 
     def prove(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, Verification | None]:
         """Receipts first, then both in turns; no verification where the first run already says no."""
-        first = shown.run("after")
+        first = shown.run("after", shown.capture)
         base, again = self.standing
         losses = alike_losses(base, again, first)
         receipt = hold_losses(*losses, next(kind for kind in TOLERATED if kind == drift))
         bases_ms, after_ms = (min(base.steps_ms), min(again.steps_ms)), min(first.steps_ms)  # what else runs adds only
         before_ms, differ_ms = min(bases_ms), abs(bases_ms[0] - bases_ms[1])
-        repair = replace(repair, receipt=receipt)
+        repair = replace(repair, receipt=receipt, waits=self._waits_with(shown, first))
+        if repair.waits is not None and repair.waits[1] >= repair.waits[0]:
+            return replace(repair, why=f"it leaves as many waits: {repair.waits_text}"), None
         if receipt is None:
             return replace(repair, why="no loss and no output was seen that results could be held by"), None
         if not receipt.holds:
@@ -181,16 +186,22 @@ class Repairs:
         repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=effect, pairs=len(verification.pairs))
         return replace(repair, why=f"{verdict.label}: not shown to win {100 * _WORTH:g} %"), verification
 
+    def _waits_with(self, shown: Shown, first: TrialResult) -> tuple[float, float] | None:
+        """Waits a step before the change and with it, as that run recorded them; None where nobody counted."""
+        after = None if shown.capture is None else waits_of_step(recorded(shown.capture, first))
+        return None if self.waits is None or after is None else (self.waits, after)
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """Runs of the program with files of `folder` as before or after a change (None: without the file), until that
-    time."""
+    time. The first one with it is recorded into `capture`, if there is one."""
 
     runs: ProgramRuns
     folder: Path
     files: Mapping[Path, tuple[bytes | None, bytes | None]]
     until_s: float
+    capture: Path | None = None
 
     def write(self, side: Side) -> None:
         """Make the files what they are on that side. `UsageError` for one that lies outside of the folder."""
@@ -202,12 +213,14 @@ class Shown:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(text)
 
-    def run(self, side: Side) -> TrialResult:
+    def run(self, side: Side, capture: Path | None = None) -> TrialResult:
         """One process. `CaptureError` where no step of it could be timed, or the time is up."""
         if time.monotonic() > self.until_s:
             raise failure("the time was up before it was decided", "give more with --budget")
         self.write(side)
-        return self.runs.fixed()
+        if capture is not None:
+            capture.unlink(missing_ok=True)
+        return self.runs.fixed(capture=capture)
 
     def launch(self, side: Side, number: int) -> RunRow:
         """The same as `verify` asks for it."""
@@ -263,9 +276,10 @@ def commit_message(repair: Repair) -> str:
     won = f"{share_text(1 - effect.ratio)} less ({interval}), {repair.pairs} pairs of fresh processes in turns"
     kept = f"losses up to step {receipt.steps} are {receipt.apart:.2g} apart ({receipt.tolerated:.2g} tolerated)"
     title, why = BY_NAME[repair.fix].title, repair.why[:1].upper() + repair.why[1:]
+    waits = f"Waits: {repair.waits_text}\n" if repair.waits else ""
     return (
         f"{title} ({repair.where})\n\n{why}.\n\n"
-        f"Predicted: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\nFix: {repair.fix}\n"
+        f"Predicted: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\n{waits}Fix: {repair.fix}\n"
     )
 
 

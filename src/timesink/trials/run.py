@@ -249,3 +249,19 @@ def shares_of_lines(trace: Trace | None) -> dict[tuple[str, int], float]:
             for place, time_ns in sums.items():
                 shares[place] = max(shares.get(place, 0.0), time_ns / max(total_ns, 1))
     return shares
+
+
+def waits_of_step(trace: Trace | None) -> float | None:
+    """How often the first rank waits for a result in a recorded step: calls that block until the GPU is done, and where
+    no GPU works, operators that hand a value to Python. None without a trace."""
+    from timesink.knowledge.operators import HANDS_A_VALUE
+    from timesink.measures.steps.per_step import begun_per_step
+    from timesink.measures.timeline.synchronisations import blocking_calls
+    from timesink.model.names import matches
+    from timesink.model.tables import DEVICE_OPS, HOST_OPS
+
+    if trace is None:
+        return None
+    on_gpu, ops = bool(trace.get(DEVICE_OPS).height), trace.get(HOST_OPS)
+    waits = blocking_calls(trace) if on_gpu else ops.filter(matches(ops["name"], HANDS_A_VALUE))
+    return begun_per_step(trace, min(trace.rank_numbers, default=0), waits["start_ns"])

@@ -235,6 +235,54 @@ def test_whatever_a_text_is_its_copy_is_proven_and_stays_as_it_is(place: str, te
     assert getattr(Cleaner(), place)(once) == once
 
 
+HIDDEN = {
+    "a digest in words": ("words", "loading from {}", "ad5ff67"),
+    "a digest in a part of a word": ("words", "kernel_{}_0", "a1fc9e7"),
+    "a digest in a kernel": ("symbol", "triton_poi_fused_{}_0", "ab8f9b7"),
+    "a number as a kernel": ("symbol", "{}", "353732"),
+    "an address in a template": ("symbol", "void at::native::f<{}>(int)", "fe80::b656:3d0a"),
+    "an address before a colon": ("symbol", "{}: forward", "fe80::7484:a7c1"),
+    "an address between underscores": ("symbol", "triton_poi_fused_{}_0", "10.90.150.29"),
+    "an address in words": ("words", "add_{}_x", "10.90.150.29"),
+    "a longer identifier than there is": ("symbol", "_ZN2at6native8{}EPv", "0xa0873aa556ffc35b4606fef0b8b21f38c5"),
+    "a name in a mangled one": ("symbol", "_ZN2at6native8{}EPv", "KABC1234"),
+    "words behind one that binds": (
+        "words", "step 3 of {}", "call index float step base front load scale code split chunk state"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "form", "secret"), HIDDEN.values(), ids=HIDDEN)
+def test_what_hid_in_a_grammar_that_was_too_wide_goes(place: str, form: str, secret: str) -> None:
+    cleaned = getattr(Cleaner(), place)(form.format(secret))
+    assert secret.lower() not in cleaned.lower() and "\u27e6" in cleaned, cleaned
+
+
+@pytest.mark.parametrize("name", [
+    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb0ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_S4_diiiiiiib",
+    "_ZZN2at6native54_GLOBAL__N__4bcb2a9b_21_DistributionNormal_cu_0c5b6e847reduce_EiENKUlvE1_clEv",
+    "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
+])  # fmt: skip
+def test_names_that_compilers_mangle_stay_whole(name: str) -> None:
+    assert Cleaner().symbol(name) == name
+
+
+PLACES_OF_NUMBERS = {
+    "a code as a block": ("page.csv", '"ID","Kernel Name","Block Size","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
+    "a card as a move": ("page.html", '<path transform="{}"></path>', "4074 1512 9759 0236"),
+    "a digest as corners": ("page.html", '<path points="{}"></path>', "a58ec27"),
+    "a card as a window": ("page.html", '<svg viewBox="{}"></svg>', "4074 1512 9759 0236"),
+    "an address as a setting": ("job.yaml", "nodes:\n  - {}\n", "fe80::e32a:e442"),
+}
+
+
+@pytest.mark.parametrize(("name", "form", "secret"), PLACES_OF_NUMBERS.values(), ids=PLACES_OF_NUMBERS)
+def test_a_place_of_figures_takes_figures_of_its_own_form(tmp_path: Path, name: str, form: str, secret: str) -> None:
+    (tmp_path / name).write_text(form.format(secret))
+    copy = redact(tmp_path / name).path.read_text()
+    assert secret not in copy and "\u27e6" in copy
+
+
 def test_the_command_checks_and_says_what_it_removed(command_line: Callable[..., object], tmp_path: Path) -> None:
     source = tmp_path / "log.txt"
     source.write_text("/home/ann-smith/train.py\n")

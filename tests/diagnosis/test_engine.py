@@ -89,8 +89,8 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The GPU is busy 80.0 % of the 100 ms window; no CUDA calls were recorded, though GPU work was. "
-        "To decide: timesink capture nsys -- ./program."
+        "The GPU is busy 80.0 % of the 100 ms window; what fills 20.0 % of the window is not known: no CUDA calls were "
+        "recorded, though GPU work was. To decide: timesink capture nsys -- ./program."
     )
 
 
@@ -234,7 +234,8 @@ def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() 
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
         "The trace marks 1 step of 13.3 s but holds no whole step of GPU work: "
-        "all of it lies within 2.00 us. To decide: record ten steps."
+        "all of it lies within 2.00 us; no CUDA calls were recorded, though GPU work was. To decide: "
+        "timesink capture nsys -- python train.py."
     )
     assert plan(marked).refused == "no complete step was found, and a plan is per step"
 

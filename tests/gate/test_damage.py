@@ -1,9 +1,10 @@
 """Damage never turns a finding into "no bottleneck": what is lost may make a verdict undecided, never a clean bill.
+Where calls, correlations or kernels are lost, the first line says that what fills the time is not known.
 
 The worst capture of 42 programs is damaged in one way each; in every way behind the marker `slow`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import polars as pl
 import pytest
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
+from tests.gate.programs import Program
 from tests.gate.test_gate import ARCHIVES
 from tests.profiles import swept
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck
+from timesink.measures.timeline import device_timeline
+from timesink.measures.timeline.known import known
+from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -99,6 +104,7 @@ def without_the_busiest_stream(trace: Trace) -> Trace:
 TIMED = (DEVICE_OPS, API_CALLS, HOST_OPS, RANGES, FRAMES)
 NAME = pl.col("name").cast(pl.String)
 START, LENGTH, ROW = pl.col("start_ns"), pl.col("end_ns") - pl.col("start_ns"), pl.int_range(pl.len())
+NO_NUMBER = pl.lit(None, DEVICE_OPS.columns["correlation"].dtype)
 KERNEL, COPY = pl.col("kind") == "kernel", pl.col("kind") == "copy"
 DAMAGES: dict[str, Damage] = {
     "no kernels": kept(~KERNEL),
@@ -137,6 +143,15 @@ DAMAGES: dict[str, Damage] = {
         lambda frame: frame.with_columns(START // 1000 * 1000, pl.col("end_ns") // 1000 * 1000), *TIMED
     ),
     "middle third lost": without_the_middle,
+    "no correlations": in_each(lambda frame: frame.with_columns(correlation=NO_NUMBER), DEVICE_OPS),
+    "every other correlation": in_each(
+        lambda frame: frame.with_columns(correlation=pl.when(ROW % 2 == 0).then("correlation")), DEVICE_OPS
+    ),
+    "one correlation": in_each(
+        lambda frame: frame.with_columns(correlation=pl.lit(7, frame.schema["correlation"])), DEVICE_OPS, API_CALLS
+    ),
+    "nine of ten kernels lost": kept(~KERNEL | (ROW % 10 == 0)),
+    "no launches": in_each(lambda frame: frame.filter(~NAME.str.contains("(?i)launch")), API_CALLS),
     "waits of the host lost": in_each(lambda frame: frame.filter(~NAME.str.contains("(?i)synchron|memcpy")), API_CALLS),
 }
 
@@ -154,6 +169,74 @@ def damaged_bills(archive: Path, folder: Path, damages: list[str]) -> list[str] 
 
 def is_clean_bill(trace: Trace) -> bool:
     return diagnose(trace).bottleneck is Bottleneck.NONE
+
+
+LOSSES = (
+    "no kernels", "every other kernel lost", "nine of ten kernels lost", "no calls", "calls emptied", "no launches",
+    "every other launch lost", "no correlations", "every other correlation", "one correlation",
+)  # fmt: skip
+LARGE = 0.15  # of the span: what is idle and claimed by no finding
+
+
+def untold(trace: Trace) -> float:
+    """How much of the span nobody claims, where the first line does not say that something was lost; else 0."""
+    found = diagnose(trace)
+    if found.bottleneck is Bottleneck.UNDECIDED or "not known: " in found.statement:
+        return 0.0
+    shares = [0.0]
+    for device, line in device_timeline(trace).by_device.items():
+        claims = [one.claim.intervals[device] for _, one in found.findings if device in one.claim.intervals]
+        shares.append((line.idle - Intervals.union_all(claims)).total_ns / max(line.span_ns, 1))
+    return max(shares)
+
+
+def losses_untold(archive: Path, folder: Path, losses: Sequence[str]) -> dict[str, float]:
+    """The losses after which much of the span is idle for no known cause, and nobody says so."""
+    unpacked(archive, folder)
+    captures = captures_in(folder)
+    trace = read(captures[next((name for name in captures if ".high.fault" in name), min(captures))], cache=False)
+    if not trace.get(DEVICE_OPS).height or not trace.get(API_CALLS).height:
+        return {}
+    damaged = {loss: make_plausible(DAMAGES[loss](trace)) for loss in losses}
+    # Where what was lost is a record in a hundred, nothing was: graphs launch all, or every other row was no launch.
+    return {loss: share for loss, one in damaged.items() if known(one).missing and (share := untold(one)) >= LARGE}
+
+
+@pytest.mark.parametrize("number", range(0, COUNT, 3))
+def test_what_was_lost_is_in_the_first_line(tmp_path: Path, number: int) -> None:
+    chosen = [LOSSES[number % len(LOSSES)], LOSSES[(number // 3 + 5) % len(LOSSES)]]
+    assert losses_untold(ARCHIVES[number * len(ARCHIVES) // COUNT], tmp_path, chosen) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", swept(ARCHIVES), ids=lambda path: path.name)
+def test_whatever_was_lost_is_in_the_first_line(tmp_path: Path, archive: Path) -> None:
+    assert losses_untold(archive, tmp_path, LOSSES) == {}
+
+
+STEP_US, STEPS = 1_000, 12
+
+
+@pytest.mark.parametrize("length_us", [STEP_US * STEPS * 0.6, STEP_US * STEPS, STEP_US * STEPS * 40])
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+def test_a_kernel_that_nothing_launched_hides_nothing(tmp_path: Path, profiler: str, length_us: float) -> None:
+    """It is longer than the steps, whose GPU idles in most of their time; one that is launched is work as any other."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"ProfilerStep#{number}"):
+            for _ in range(4):
+                with program.range("aten::mm", "cpu_op"):
+                    program.launch("ampere_sgemm_128x64_nn", 30)
+                program.pause(STEP_US / 4 - 40)
+            program.wait()
+    alone = diagnose(read(getattr(program, profiler)(tmp_path), cache=False))
+    assert alone.bottleneck not in (Bottleneck.NONE, Bottleneck.UNDECIDED)
+    lone = {"kind": "kernel", "name": "lone", "at": 900.0, "us": length_us, "stream": 99, "device": 0, "correlation": 0}
+    program.work.append({**lone, "facts": {"grid": [1, 1, 1], "block": [32, 1, 1]}})
+    (tmp_path / "with").mkdir()
+    beside = diagnose(read(getattr(program, profiler)(tmp_path / "with"), cache=False))
+    assert beside.statement == alone.statement
+    assert any("no call launched" in note.message for note in beside.notes)
 
 
 @pytest.mark.parametrize("number", range(COUNT))

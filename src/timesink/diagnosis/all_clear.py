@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from timesink.diagnosis.headline import QUIET, all_alike, has_empty_steps, not_diagnosable, step_ms
+from timesink.diagnosis.headline import QUIET, all_alike, has_empty_steps, not_diagnosable, step_ms, unfilled
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Clear, Finding, Found, Ruling, Undecided
@@ -91,6 +91,8 @@ def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[R
     for no known cause."""
     undecided = [ruling.verdict for ruling in rulings if isinstance(ruling.verdict, Undecided)]
     doubts = [(lack.why, lack.to_decide) for lack in known(trace).doubts]
+    if unknown := unfilled(trace):
+        doubts[0] = (unknown, doubts[0][1])
     doubts += [(left.why, left.to_decide) for left in undecided if left.most_ratio > QUIET.default]
     if drift := drifting(trace):
         doubts.append((drift, "timesink capture nsys --gpu-metrics -- python train.py"))
@@ -215,16 +217,19 @@ def _untold(trace: Trace) -> str:
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
         compiled = said_of_compilation(trace)
         return f"{compiled or 'The trace holds no GPU work'}, so no GPU bottleneck can be named."
-    if has_empty_steps(trace) and trace.get(API_CALLS).height and (missing := known(trace).missing):
-        return f"{missing[0].why[:1].upper()}{missing[0].why[1:]}. To decide: {missing[0].to_decide}."
-    if has_empty_steps(trace):
-        marked = steps(trace).times
-        held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
-        return (
-            f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)} but holds no whole "
-            f"step of GPU work: all of it lies within {held}. To decide: record ten steps."
-        )
-    return ""
+    if not has_empty_steps(trace):
+        return ""
+    marked, missing = steps(trace).times, known(trace).missing
+    held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
+    what = (
+        f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)} but holds no whole step of "
+        f"GPU work: all of it lies within {held}"
+    )
+    if not missing:
+        return f"{what}. To decide: record ten steps."
+    why = unfilled(trace) or missing[0].why
+    said = f"{why[:1].upper()}{why[1:]}" if trace.get(API_CALLS).height else f"{what}; {why}"
+    return f"{said}. To decide: {missing[0].to_decide}."
 
 
 def _of_step(trace: Trace, busy_ratio: float) -> str:

@@ -264,6 +264,8 @@ def _conclusion(
         apart = f"typical steps are fine; {_held(first, trace)}: " if is_apart else ""
         worth = _told(first, known(trace).vendor).recoverable
         saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
+        if unknown := headline.unfilled(trace, [one.finding for one in ranked]):
+            first_said = f"{unknown}; {first_said}"
         return (
             first.bottleneck,
             f"{first_said}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}",

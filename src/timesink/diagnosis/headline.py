@@ -3,7 +3,7 @@
 `without_finding` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -27,7 +27,7 @@ from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.ranks.paces import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
-from timesink.measures.steps.per_step import period_name, period_ns, step_windows
+from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.timeline import device_names, device_timeline, of_device
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import LEAST_NS, known
@@ -36,7 +36,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, SOURCES
 from timesink.model.trace import Trace, remembered
 from timesink.records import replace
-from timesink.units import NS_PER_MS, time_text
+from timesink.units import NS_PER_MS, share_text, time_text
 
 QUIET: Final = Limit.ratio(
     0.1,
@@ -111,6 +111,22 @@ def is_mostly_outside(trace: Trace) -> bool:
     """Whether more than half of the devices' work is in no step, and is not what the steps do too."""
     outside_ns, all_ns = outside_steps(trace)
     return bool(work_outside(trace)) and 2 * outside_ns > all_ns and not all_alike(trace)
+
+
+def unfilled(trace: Trace, findings: Sequence[Finding] = ()) -> str:
+    """What says that nobody knows what fills much of the step, and why: something was lost, and findings claim less
+    than it leaves idle; '' where that is little. Time in which work may have run that was lost is nobody's to claim."""
+    is_seen = known(trace)
+    if not is_seen.missing:
+        return ""
+    claims = [] if is_seen.hides_work else [finding.claim.intervals for finding in findings]
+    shares = (
+        share_of_step(trace, device, line.idle - Intervals.union_all([of[device] for of in claims if device in of]))
+        for device, line in device_timeline(trace).by_device.items()
+    )
+    share = max(shares, default=0.0)
+    what = f"what fills {share_text(share)} of the {period_name(trace)} is not known: {is_seen.missing[0].why}"
+    return what if share >= QUIET.default else ""
 
 
 def _too_few_steps(trace: Trace) -> str:

@@ -19,9 +19,21 @@ CHUNK: Final = Pattern(
 SPELLED: Final = Pattern(
     r"[^\x00-\x7f\u27e6\u27e7]|\\|%[0-9A-Fa-f]{2}|&#|@|://"
     r"|(?<![0-9A-Za-z_])(?:[0-9A-Fa-f]{1,4}[:-]{1,2}){2,}[0-9A-Fa-f]{1,4}(?![0-9A-Za-z_])"
-    r"|(?<![0-9A-Za-z_])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![0-9A-Za-z_])",
+    r"|(?<![0-9A-Za-z_])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![0-9A-Za-z_])"
+    r"|(?<![0-9.])\d{1,3}(?:\.\d{1,3}){3}(?![0-9.])",
     "other than plain letters, or an address",
     ("\\u006a", "%4A", "ann@box", "https://x", "02:42:ac:11:00:02", "fe80::1:2"), ("a/b", "12 %", "c10::cuda"),
+)
+ADDRESS: Final = Pattern(
+    r"(?<![\w.])(?=[\w:]{0,40}\w:\w)(?:[0-9A-Fa-f]{1,4}:{1,2}){1,8}[0-9A-Fa-f]{1,4}(?!\w)"
+    r"|(?<![0-9.])\d{1,3}(?:\.\d{1,3}){3}(?![0-9.])",
+    "an address of the internet in a kernel's name: C++ has two colons, and no dots between numbers",
+    ("f<fe80::1:2>", "fe80::1:2: f", "fused_10.1.2.3_0"), ("at::native::f", "c10::add::dec", "foo.constprop.0"),
+)
+HEXADECIMAL: Final = Pattern(
+    r"(?i)(?:^|_)(?!(?:b?f\d{1,2}){2,}(?:_|$))(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{6,}(?:_|$)",
+    "letters and digits that spell a digest and no types",
+    ("ad5ff67", "kernel_a1fc9e7_0"), ("f16f16", "bf16f32", "add2d", "decoded", "123456", "softmax1"),
 )
 ABSOLUTE_PATH: Final = Pattern(
     r"^(?:-[ILWB])?(?:/|~|\.\./|[A-Za-z]:)(?=.*[A-Za-z])[^:]*(?:/|$)",
@@ -44,13 +56,28 @@ LIST_OF_NUMBERS: Final = Pattern(
 )
 LIST_OF_SMALL: Final = Pattern(r"^\d{1,4}(?:, \d{1,4}){2,}$", "arguments of a template", "128, 5, 5, 3", "1, 2")
 DIGITS: Final = Pattern(r"\d+", "digits in a row", "128", "x")
+LENGTH: Final = Pattern(
+    r"(?<![0-9STA])(?<!L[a-z])(?<!L[a-z]n)(?<!DF)[1-9]\d{0,2}(?=[A-Za-z]|__|_G)",
+    "how long the next identifier is, in a mangled name",
+    ("6native", "29vectorized", "14__hip"), ("Li4E", "S0_", "T0_", "E1_", "DF16b"),
+)
 MANGLED_CODES: Final = Pattern(
-    "^(?:[A-Z]{0,5}|[ENSIKPRTUZLJVCDAHF]{0,60})[vbcahstijlmxynofdegzwk]{0,20}$",
-    "types and places of a mangled name", ("EENK", "iiill"), "pvru",
+    r"^(?!.*[A-DF-Z]{6})(?!.*[a-z]{10})(?!.*\d{9})[NSTEKPROVIJXDUAMGZLFCQWHB0-9_vbcahstijlmxynofdegzwk]*$",
+    "types and places of a mangled name",
+    ("EENK", "iiill", "ILi4ENS0_", "EEEEviT0_T1_"), ("pvru", "JSMITH", "Li123456789E"),
+)
+UNNAMED: Final = Pattern(
+    r"^_GLOBAL__N__[0-9a-f]{8}_\d{1,3}_(?P<file>\w+)_cu_[0-9a-f]{8}(?:_\d{1,9})?$",
+    "an unnamed namespace of a file (nvcc)",
+    "_GLOBAL__N__4bcb2a9b_21_DistributionNormal_cu_0c5b6e84", "_GLOBAL__N__ann",
 )
 OF_COMPILERS: Final = Pattern(
     r"^(?:(?:CUB|THRUST|ROCPRIM)_\d{6}(?:_SM)?(?:_\d{3,4}){0,20}_NS|\d{1,6}(?:u?l{1,2}|[uf]))$",
     "a version's namespace, or a number with its type", ("CUB_200600_500_520_NS", "2048l", "4ul"), "CUB_NS",
+)
+BLOCK: Final = Pattern(
+    r"^\(?\d{1,10}(?:, ?\d{1,5}){2}\)?$", "a grid or a block, as Nsight Compute prints it",
+    "(128, 1, 1)", ("128", "232007"),
 )
 GLUED: Final = Pattern(
     r"(?<=[a-z]{2})(?<!Policy)\d{4,}", "more digits behind letters than software writes", "name7964",
@@ -144,14 +171,16 @@ ENVIRONMENT: Final = Pattern(
     "HOME=/root PATH=/bin LANG=C TERM=x", "lr=0.1 beta=0.9",
 )
 SETTING: Final = Pattern(
-    r'^(?P<head>\s*(?:- |export )?[\"' r"']?(?P<key>[A-Za-z_][\w.-]*)[" r'\"' r"']?\s*[:=]\s*)(?P<value>.*)$",
+    r'^(?P<head>\s*(?:- |export )?[\"' r"']?(?P<key>[A-Za-z_][\w.-]*)[" r'\"'
+    r"']?\s*(?:=|:(?=\s|$))\s*)(?P<value>.*)$",
     "a line of YAML, TOML or an environment file",
-    ("password: x", "- name: y", "export KEY=1", 'host = "a"'), ("[section]", "- item"),
+    ("password: x", "- name: y", "export KEY=1", 'host = "a"'), ("[section]", "- item", "- fe80::1:2"),
 )
 DRAWING: Final = Pattern(
-    r"^(?!.*\d{7})[MLHVCSQTAZmlhvcsqtazretnslcu0-9 ,.e+-]*$|^(?:translate|scale|rotate)\([0-9., -]{1,20}\)$",
-    "a path or a place in SVG",
-    ("M0,5L10 3Z", "0 0 1000 44", "translate(3 4)"), "ann@x",
+    r"^(?!.*\d{7})(?:M[MLHVCSQTAZmlhvcsqtaz0-9 ,.e+-]*|0 0 [0-9. ]{1,20}|(?:-?[0-9.]{1,9},-?[0-9.]{1,9}(?: |$))+"
+    r"|(?:translate|scale|rotate)\(-?[0-9.]{1,7}(?:[, ]+-?[0-9.]{1,7}){0,2}\))$",
+    "a path, a window, corners or a move in SVG",
+    ("M0,5L10 3Z", "0 0 1000 44", "1.5,2 3,-4", "translate(3 4)"), ("ann@x", "4111 1111 1111 1111", "a58ec27"),
 )
 COLOUR: Final = Pattern(
     r"#[0-9a-f]{3,8}\b|\brgba?\([\d., ]{5,24}\)|(?<=-heat:)\d{1,3},\d{1,3},\d{1,3}|@media(?=[ (])",
@@ -166,11 +195,6 @@ PAGE_POLICY: Final = Pattern(
 MARKED_NUMBER: Final = Pattern(
     r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits",
     '"\\u000012.50"', '"12.50"',
-)
-LITERAL: Final = Pattern(r'"(?:[^"\\]|\\.)*"', "a string of JSON or of a script", ('"a"', '"a\\"b"'), "'a'")
-DIGEST_OF_PAYLOAD: Final = Pattern(
-    '"has_payload": "[0-9a-f]{1,32}"', "the digest of what follows a record of a structured log",
-    '"has_payload": "8d59"', '"has_payload": "no"',
 )
 EXPORT_SETTINGS: Final = Pattern(
     r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",

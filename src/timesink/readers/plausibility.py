@@ -62,6 +62,7 @@ def make_plausible(trace: Trace, limits: ReadLimits = _LIMITS) -> Trace:
     work = _Work(trace)
     work.align_clocks()
     work.leave_out_displaced_rows()
+    work.leave_out_strangers()
     work.clip_overlong_rows()
     work.note_what_is_missing()
     return work.mended()
@@ -209,6 +210,18 @@ class _Work:
         self.kept &= ~displaced
         message = f"rows of GPU work begin up to {time_text(furthest_ns)} {side} their launch: left out"
         self.say(NoteKind.DATA_LOSS, message, int(displaced.sum()), displaced.size)
+
+    def leave_out_strangers(self) -> None:
+        """Drop kernels that no call launched, though most have a call, and that outlast half of what calls launched: no
+        step has them, and the device would seem busy throughout."""
+        own = (self.call >= 0) & self.kept
+        if 2 * int(own.sum()) < self.kept.sum():
+            return
+        extent_ns = int(self.end[own].max()) - int(self.start[own].min())
+        lone = self.kept & ~own & (self.ops["kind"] == "kernel").to_numpy() & (2 * (self.end - self.start) > extent_ns)
+        self.kept &= ~lone
+        message = "kernels that no call launched are longer than half of all others together: left out"
+        self.say(NoteKind.DATA_LOSS, message, int(lone.sum()), self.kept.size)
 
     def _longest_queue_ns(self) -> int:
         """How long work may wait behind other work: the times of the calls that were recorded tell about how long."""

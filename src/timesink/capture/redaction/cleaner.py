@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,7 +128,8 @@ class Cleaner:
 
     def _symbol(self, text: str) -> str:
         is_sentence = " " in text and not {"(", "<", ":"} & set(text)
-        if len(text) > _LONGEST_SYMBOL or not texts.SYMBOL.match(text) or "&#" in text or is_sentence:
+        is_name = texts.SYMBOL.match(text) and any(map(str.isalpha, text)) and not texts.ADDRESS.search(text)
+        if len(text) > _LONGEST_SYMBOL or not is_name or "&#" in text or is_sentence:
             return self._words(text)
         parts = texts.WORD.sub(lambda found: found.group() if is_symbol(found.group()) else self._word(found), text)
         return self._judged_together(parts, self._numbers_of_symbol)
@@ -169,8 +171,11 @@ class Cleaner:
         return found.group() if few else self._numbers(found)
 
     def _list(self, found: re.Match[str]) -> str:
+        """Words in a row: as many as a sentence has without one that binds them."""
         text = found.group()
-        return text if any(word in texts.BINDING_WORDS for word in text.split()) else self._placeholder(text)
+        is_bound = [word in texts.BINDING_WORDS for word in text.split()]
+        free = max(sum(1 for _ in row) for bound, row in groupby(is_bound) if not bound) if not all(is_bound) else 0
+        return text if free <= _LONGEST_LIST_OF_WORDS else self._placeholder(text)
 
     def _placeholder(self, text: str) -> str:
         if text not in self._placeholders:
@@ -259,6 +264,7 @@ def is_known(word: str) -> bool:
         and sum(digits) <= (_MOST_DIGITS if is_said else most)
         and max(digits, default=0) <= most
         and not texts.GLUED.search(word)
+        and not texts.HEXADECIMAL.search(word)
         and all(piece.lower() in software() for piece in said)
     )
 
@@ -269,24 +275,38 @@ def is_symbol(word: str) -> bool:
     stands between underscores without one is a short code, as of a tile or a layout."""
     if texts.OF_COMPILERS.match(word):
         return True
-    is_mangled, said = word.startswith("_Z"), 0
-    most = _MOST_DIGITS + 2 * is_mangled
+    if word.startswith("_Z"):
+        return _is_mangled(word)
     if (
-        (texts.GLUED.search(word) and not is_mangled)
+        texts.GLUED.search(word)
+        or texts.HEXADECIMAL.search(word)
         or not word.isascii()
-        or any(len(digits) > most for digits in texts.DIGITS.findall(word))
+        or any(len(digits) > _MOST_DIGITS for digits in texts.DIGITS.findall(word))
     ):
         return False
+    said = 0
     for part in texts.SIZES.sub("", word).split("_"):
         pieces = [piece for piece in texts.PIECE.findall(part) if not piece.isdecimal()]
         here = sum(len(piece) >= _LONGEST_CODE and piece.lower() in software() for piece in pieces)
-        unknown = [piece for piece in pieces if len(piece) > _LONGEST_CODE and piece.lower() not in software()]
-        if any(not (is_mangled and texts.MANGLED_CODES.fullmatch(piece)) for piece in unknown):
+        if any(len(piece) > _LONGEST_CODE and piece.lower() not in software() for piece in pieces):
             return False
-        if not here and len(part) > _LONGEST_PART and not is_mangled:
+        if not here and len(part) > _LONGEST_PART:
             return False
         said += here
     return bool(said)
 
 
 _LONGEST_CODE, _LONGEST_PART = 3, 8  # letters in a row, and characters between underscores
+
+
+def _is_mangled(word: str) -> bool:
+    """Whether a name is mangled as compilers do: identifiers of the lengths before them, each of a library; between
+    them codes of types, and the numbers of literals and substitutions."""
+    rest, codes = word[2:], ""
+    while found := texts.LENGTH.search(rest):
+        codes, size, rest = f"{codes}{rest[: found.start()]} ", int(found.group()), rest[found.end() :]
+        name = texts.UNNAMED.sub(r"\g<file>", rest[:size])
+        if size > len(rest) or not (len(name) <= _LONGEST_CODE or is_symbol(name)):
+            return False
+        rest = rest[size:]
+    return all(map(texts.MANGLED_CODES.fullmatch, (codes + rest).split()))

@@ -214,6 +214,7 @@ def _plain_value(given: str) -> Any:
 
 _DIGEST = "has_payload"
 _PRIVATE_COLUMNS = frozenset(("Process Name", "Host Name"))
+_SIZES = frozenset(("Block Size", "Grid Size"))
 
 
 def redact_text(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
@@ -325,12 +326,10 @@ def _is_known(head: str, cleaner: Cleaner) -> bool:
 def _column(head: str, cleaner: Cleaner) -> Callable[[str], str]:
     if head in _PRIVATE_COLUMNS:
         return cleaner.private
-    return cleaner.symbol if head == "Kernel Name" else lambda cell: _cell(cell, cleaner)
-
-
-def _cell(cell: str, cleaner: Cleaner) -> str:
-    """A number as ncu prints it, or a label."""
-    return cell if private_texts.CELL.match(cell) else cleaner.metric(cell)
+    numbers = private_texts.BLOCK if head in _SIZES else private_texts.CELL
+    return (
+        cleaner.symbol if head == "Kernel Name" else lambda cell: cell if numbers.match(cell) else cleaner.metric(cell)
+    )
 
 
 def _row(cells: list[str]) -> str:

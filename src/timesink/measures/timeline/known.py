@@ -58,8 +58,9 @@ class Known(Record, eq=False):
     `products` are the devices that the file names, `vendor` is the maker of the first. `is_of_device` says whether it
     holds anything of a device: what it lacks then takes another kind of capture. `launches` are calls that launch a
     kernel, a graph or a copy. `bar` is why no rule may look at all, `lacks` why a table cannot be judged from,
-    `missing` what was visibly lost, `too_little` why nothing recurs in it that anybody could tell, and `doubts` why it
-    proves nothing that no rule found anything.
+    `missing` what was visibly lost, `hides_work` whether that is work of the device, so that idle time may be none,
+    `too_little` why nothing recurs in it that anybody could tell, and `doubts` why it proves nothing that no rule found
+    anything.
     """
 
     products: tuple[str, ...]
@@ -70,6 +71,7 @@ class Known(Record, eq=False):
     bar: Lack | None
     lacks: Mapping[Table, Lack]
     missing: tuple[Lack, ...]
+    hides_work: bool
     too_little: Lack | None
     doubts: tuple[Lack, ...]
 
@@ -92,6 +94,7 @@ def known(trace: Trace) -> Known:
         bar=_bar(trace, without_record > trace.get(DEVICE_OPS).height),
         lacks={loss.table: loss.lack for loss in reversed(losses) if loss.share >= _MOSTLY} | _silence(trace),
         missing=missing,
+        hides_work=any(loss.hides_work for loss in losses if loss.share >= _VISIBLY),
         too_little=little,
         doubts=missing if little is None else (*missing, little),
     )
@@ -162,11 +165,12 @@ def said_of_start(start: StartUp) -> str:
 
 
 class _Loss(NamedTuple):
-    """What was lost, the table that it makes doubtful, and which share of it."""
+    """What was lost, the table that it makes doubtful, which share of it, and whether the device worked meanwhile."""
 
     table: Table
     share: float
     lack: Lack
+    hides_work: bool = False
 
 
 _VISIBLY: Final = 0.01  # none of 120 captures of programs and public files that are whole loses as much
@@ -197,7 +201,7 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
         yield _Loss(DEVICE_OPS, share, Lack("names of kernels are cut or missing, which say what they do", _AGAIN))
     if launches:
         why = f"{without_record:,} of {launches:,} launches and copies have no record of the {vendor.unit}'s side"
-        yield _Loss(DEVICE_OPS, without_record / launches, Lack(why, _AGAIN))
+        yield _Loss(DEVICE_OPS, without_record / launches, Lack(why, _AGAIN), hides_work=True)
     if calls and (unlaunched := _unlaunched(trace)):
         why = f"{unlaunched:,} of {ops:,} records of {vendor.unit} work have no {vendor.runtime} call for them"
         yield _Loss(API_CALLS, unlaunched / ops, Lack(why, _AGAIN))

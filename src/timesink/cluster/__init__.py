@@ -19,6 +19,7 @@ from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
 from timesink.readers import trace_files
 from timesink.records import Record
 from timesink.untrusted import is_made_of
+from timesink.untrusted.budget import FEWER, crowded, usual_limits
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
 
@@ -99,6 +100,10 @@ def find_files(places: Sequence[str]) -> tuple[RankFile, ...]:
     files = {file for place in _listed(places) for file in _files_of(place)}
     if not files:
         raise UnreadableTrace("", "no file to read", remedy="name at least one trace, folder or URL")
+    if len(files) > (most := usual_limits().files):
+        raise UnreadableTrace(
+            "", f"{len(files):,} files are named, and no more than {most:,} are looked at", remedy=FEWER
+        )
     return tuple(sorted(files, key=lambda file: (-file.size_bytes, file.url)))
 
 
@@ -148,7 +153,7 @@ def _files_of(place: str) -> list[RankFile]:
 
 def _inside(path: Path) -> list[Path]:
     """The traces of a folder, with files that are named like one: a damaged rank is to be reported, not passed over."""
-    files = sorted(path.iterdir()) if path.is_dir() else []
+    files = [] if not path.is_dir() or crowded(path) else sorted(path.iterdir())
     named = [file for file in files if _is_named(file)]
     try:
         known = trace_files(path)

@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from timesink.errors import UnreadableTrace
-from timesink.untrusted.budget import ReadLimits
+from timesink.untrusted.budget import FEWER, ReadLimits, crowded
 from timesink.untrusted.unpack import refuse_special
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ def head_of(path: Path) -> bytes:
 
 
 def trace_files(path: Path) -> list[Path]:
-    """The path itself, or, where it is a folder that is no export of its own, the trace files in it, by name."""
+    """The path itself, or, where it is a folder that is no export of its own, the trace files in it, by name.
+    `UnreadableTrace` where those are more than are looked at."""
+    if path.is_dir() and (why := crowded(path)):
+        raise UnreadableTrace(path, why, remedy=FEWER)
     if not path.is_dir() or any(reader.recognises(path, b"") for reader in readers()):
         return [path]
     files = [file for file in sorted(path.iterdir()) if _is_trace(file)]

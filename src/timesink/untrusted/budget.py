@@ -8,6 +8,8 @@ import math
 import os
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 VARIABLE: Final = "TIMESINK_BUDGET"
@@ -37,6 +39,8 @@ class ReadLimits:
     """GPUs of one file: no machine has as many."""
     processes: int = 128
     """Processes on a GPU, summed over the GPUs of one file."""
+    files: int = 4_096
+    """Of one folder or one run: a rank is a file, and few jobs have as many."""
     base_events: int = 1_000_000
     events_per_byte: float = 0.5
     """Of the file as it lies on the disk; 0.18 was seen of packed traces."""
@@ -91,6 +95,19 @@ def _factor() -> float:
     except ValueError:
         return 1.0
     return factor if 0 < factor < math.inf else 1.0
+
+
+def crowded(folder: Path, is_deep: bool = False) -> str:
+    """That a folder, or what lies below it at any depth, holds more files than are looked at; '' where it does not."""
+    most, seen = usual_limits().files, 0
+    for _, _, names in os.walk(folder) if is_deep else [("", "", islice(folder.iterdir(), most + 1))]:
+        seen += sum(1 for _ in names)
+        if seen > most:
+            return f"the folder holds more than {most:,} files, and no more are looked at"
+    return ""
+
+
+FEWER: Final = f"name some of them, by a pattern or one by one, or set {VARIABLE}=2 for twice as many"
 
 
 def way_out(needed: float, allowed: float) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from timesink._native import usual_threads
 from timesink.errors import UnreadableTrace
 from timesink.untrusted import shortened, spending
-from timesink.untrusted.budget import TRUSTED, ReadLimits, way_out
+from timesink.untrusted.budget import FEWER, TRUSTED, ReadLimits, crowded, way_out
 
 GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
@@ -195,6 +195,8 @@ def plain_files(path: Path, roots: Sequence[Path] = ()) -> Iterator[Path]:
     """The file, or every file in the folder, by name. `UnreadableTrace` for one that is special, or whose link leaves
     the roots, where there are any.
     """
+    if path.is_dir() and (why := crowded(path, is_deep=True)):
+        raise UnreadableTrace(path, why, remedy=FEWER)
     for part in sorted(path.rglob("*")) if path.is_dir() else [path]:
         refuse_special(part)
         if roots and not any(part.resolve().is_relative_to(root) for root in roots):

@@ -19,6 +19,7 @@ from timesink.capture.redaction.packed import Unpacked
 from timesink.capture.redaction.pages import redact_page
 from timesink.capture.redaction.proof import prove
 from timesink.capture.redaction.text_files import redact_json, redact_settings, redact_text
+from timesink.untrusted.budget import FEWER, crowded
 from timesink.untrusted.whole_file import whole_file
 
 Redaction = Callable[[Unpacked, Path, Cleaner], object]
@@ -79,6 +80,8 @@ def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
     """Copy each file of the folder in the words of one cleaner. `where` must not exist."""
     if where.exists():
         raise refused(f"{where} exists already", "choose another --output")
+    if why := crowded(source, is_deep=True):
+        raise refused(why, FEWER)
     cleaner, stayed = Cleaner(names), Counter[tuple[str, str]]()
     with tempfile.TemporaryDirectory(prefix=f".writing-{where.name}", dir=where.absolute().parent) as scratch:
         whole = Path(scratch) / "whole"

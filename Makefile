@@ -93,6 +93,7 @@ nightly: $(VENV)/.dev
 	build/fuzz/sqlite -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ -max_len=65536 \
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/sqlite tests/data/nsys
 	$(BIN)/python -m fuzz --minutes $(MINUTES) --jobs $$(nproc)
+	TIMESINK_KILLS=300 TIMESINK_KILLS_SEED=$$(date +%-j) $(BIN)/python -m pytest -s tests/resilience/test_fault_matrix.py -k writer
 	$(BIN)/python tools/mutate.py
 
 # What is published: the source archive and this Python's wheel. The same commit gives the same bytes.

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tools import check_pins
 
@@ -50,10 +51,37 @@ def test_a_release_is_of_the_version_that_its_tag_names(tag: str, code: int) -> 
 
 
 def test_a_release_publishes_the_list_of_parts_with_its_wheels() -> None:
-    source, publish, release = (RELEASE.partition(f"\n  {job}:")[2] for job in ("source", "publish", "release"))
-    assert "mv dist/*.tar.gz dist/*.cdx.json out/" in source.partition("\n  publish:")[0]
-    assert "needs: [wheels, source]" in publish and "needs: [publish]" in release
+    parts, publish, release = (RELEASE.partition(f"\n  {job}:")[2] for job in ("parts", "publish", "release"))
+    assert "mv dist/*.cdx.json out/" in parts.partition("\n  publish:")[0]
+    assert "needs: [wheels, source, parts]" in publish and "needs: [publish]" in release
     assert re.search(r"pattern: \"dist-\*\".*gh release create \S+ dist/\*", release, re.DOTALL)
+
+
+def locked() -> dict[str, tuple[str, int]]:
+    """The version of each package that builds a release, and how many hashes pin it."""
+    text = (ROOT / "packaging/builders.txt").read_text()
+    pinned = re.findall(r"^([a-z0-9-]+)==(\S+)((?:[^\n]*\\\n)+[^\n]*)", text, re.MULTILINE)
+    assert len(pinned) == len(re.findall("^[a-z]", text, re.MULTILINE)), "a line without a version or a hash"
+    return {name: (version, len(re.findall("--hash=sha256:[0-9a-f]{64}", rest))) for name, version, rest in pinned}
+
+
+def test_what_builds_a_release_is_pinned_by_hash() -> None:
+    project, lock = tomllib.loads((ROOT / "pyproject.toml").read_text()), locked()
+    asked = (ROOT / "packaging/builders.in").read_text().splitlines()
+    wanted = [Requirement(line) for line in asked if not line.startswith("#")]
+    for one in [*wanted, *map(Requirement, project["build-system"]["requires"])]:
+        assert one.specifier.contains(lock[one.name][0]), one
+    assert all(hashes for _, hashes in lock.values())
+    wheels = project["tool"]["cibuildwheel"]
+    assert "--require-hashes -r {project}/packaging/builders.txt" in wheels["before-build"]
+    assert wheels["build-frontend"]["args"] == ["--no-isolation"], "an environment of its own takes what is newest"
+
+
+def test_jobs_that_make_what_is_published_install_nothing_else() -> None:
+    for job, after in (("wheels", "source"), ("source", "parts")):
+        steps = RELEASE.partition(f"\n  {job}:")[2].partition(f"\n  {after}:")[0]
+        assert re.findall("pip install (.*)", steps) == ["--require-hashes -r packaging/builders.txt"], job
+        assert "make " not in steps and ("-m build" not in steps or "--no-isolation" in steps)
 
 
 def test_pins_of_actions_are_held_against_tags(tmp_path: Path) -> None:

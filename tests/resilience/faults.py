@@ -1,4 +1,5 @@
-"""Every command that writes, stopped or refused at each of its writes. A script: FOLDER; prints what was found.
+"""Every command that writes, stopped or refused at each of its writes, and killed at any moment. A script: FOLDER KILLS
+SEED; prints what was found.
 
 One process imports what the commands need and forks for every fault, so that a fault costs milliseconds. A child counts
 what it does to files (opens for writing, renames, folders made and removed) and meets its fault at the n-th of them.
@@ -7,13 +8,17 @@ what it does to files (opens for writing, renames, folders made and removed) and
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 TOUCHES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "fcntl.flock")
@@ -62,6 +67,19 @@ def baseline(folder: Path, age: str) -> int:
     return 0
 
 
+def redacted_folder(folder: Path, age: str) -> int:
+    from timesink.cli.app import run
+
+    source, target = folder / f"{age}s", folder / "out.d"
+    if target.exists():  # no command writes over a folder
+        shutil.rmtree(target)
+    if not source.exists():
+        source.mkdir()
+        for number in range(3):
+            (source / f"rank{number}.json").write_bytes(Path(trace(folder, age)).read_bytes())
+    return run(["capture", "--redact", str(source), "-o", str(target)])
+
+
 def noted(folder: Path, age: str) -> int:
     from timesink.errors import UsageError
     from timesink.verify import ledger
@@ -84,6 +102,13 @@ JOBS = (
     Job("redact", command("capture", "--redact", "TRACE", "-o", "OUT.json"), "out.json"),
     Job("baseline", baseline, "out.json"),
     Job("ledger", noted, "out.jsonl"),
+)
+MORE = (  # killed at any moment, beside the others
+    Job(
+        "perfetto", command("report", "--export", "perfetto", "TRACE", "-o", "OUT.pftrace", "--no-cache"), "out.pftrace"
+    ),
+    Job("diagnosis", command("diagnose", "TRACE", "--format", "json", "-o", "OUT.json", "--no-cache"), "out.json"),
+    Job("folder", redacted_folder, "out.d"),
 )
 
 
@@ -170,10 +195,17 @@ def imported_by(jobs: tuple[Job, ...], folder: Path) -> dict[str, int]:
     return touches
 
 
+def content_of(path: Path) -> bytes:
+    """What a file holds, or the files of a folder one after the other; nothing where there is none."""
+    if path.is_dir():
+        return b"".join(part.name.encode() + part.read_bytes() for part in sorted(path.iterdir()))
+    return path.read_bytes() if path.exists() else b""
+
+
 def state(job: Job, folder: Path, known: dict[str, bytes]) -> str:
     """Whether the target is as it was, as it was to become, or neither. A ledger keeps old entries."""
     path = folder / job.target
-    found = path.read_bytes() if path.exists() else b""
+    found = content_of(path)
     if job.name == "ledger":
         from timesink.verify import ledger
 
@@ -229,8 +261,76 @@ def together(folder: Path) -> Iterator[dict[str, object]]:
                "state": state(job, place, {"new": content})}  # fmt: skip
 
 
+def set_to(job: Job, place: Path, content: bytes) -> None:
+    """The target as it was before; of a folder nothing, for no command writes over one."""
+    path = place / job.target
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if content:
+        path.write_bytes(content)
+
+
+def at_any_moment(folder: Path, kills: int, seed: int) -> Iterator[dict[str, object]]:
+    """Each job in turn, killed so long after its start as chance has it, up to a little more than it takes."""
+    drawn, jobs, known, takes_s = Random(seed), (*JOBS, *MORE), dict[str, dict[str, bytes]](), dict[str, float]()
+    for job in jobs:
+        place = folder / job.name / "moment"
+        place.mkdir()
+        for age in ("new", "old"):
+            set_to(job, place, b"")
+            begun = time.monotonic()
+            assert forked(partial(job.work, place, age))[0] == 0, job.name
+            takes_s[job.name] = time.monotonic() - begun
+            known[job.name] = {**known.get(job.name, {}), age: content_of(place / job.target)}
+        if (place / job.target).is_dir():
+            known[job.name]["old"] = b""
+    for number in range(kills):
+        job = jobs[number % len(jobs)]
+        place = folder / job.name / "moment"
+        if job.name != "ledger":
+            set_to(job, place, known[job.name]["old"])
+        begun = time.monotonic()
+        code = killed(partial(job.work, place, "new"), 1.1 * takes_s[job.name] * drawn.random())
+        if code == 0:  # the machine may be busier than it was
+            takes_s[job.name] = time.monotonic() - begun
+        yield {"job": job.name, "at": number, "code": code, "said": "", "state": state(job, place, known[job.name])}
+    for job in jobs:
+        place = folder / job.name / "moment"
+        set_to(job, place, known[job.name]["old"])
+        code, _ = forked(partial(job.work, place, "new"))
+        left = [path.name for path in place.iterdir() if path.name.startswith((".writing", ".new"))]
+        yield {
+            "job": job.name,
+            "at": -1,
+            "code": code,
+            "said": "",
+            "state": state(job, place, known[job.name]),
+            "left": left,
+        }
+
+
+def killed(work: Callable[[], int], after_s: float) -> int:
+    """The exit status of the work in a fork that is killed after so long, if it is still there."""
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            for number in (1, 2):
+                os.dup2(null, number)
+            code = work()
+        finally:
+            os._exit(code)
+    time.sleep(after_s)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 if __name__ == "__main__":
-    where = Path(sys.argv[1])
-    counted = imported_by(JOBS, where)
+    where, kills, seed = Path(sys.argv[1]), *map(int, sys.argv[2:4])
+    counted = imported_by((*JOBS, *MORE), where)
     every = {kind: list(tried(kind, where, counted)) for kind in ("killed", "interrupted", "full")}
+    every["at any moment"] = list(at_any_moment(where, kills, seed))
     sys.stdout.write(json.dumps(every | {"together": list(together(where))}))

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from timesink.readers import read
 from timesink.verify import ledger
 
 DRIVER = Path(__file__).with_name("faults.py")
-CODES = {"killed": (0, -9, -25), "interrupted": (0, 130), "full": (2,), "together": (0,)}
+CODES = {"killed": (0, -9, -25), "interrupted": (0, 130), "full": (2,), "together": (0,), "at any moment": (0, -9)}
+KILLS, SEED = int(os.environ.get("TIMESINK_KILLS", "40")), int(os.environ.get("TIMESINK_KILLS_SEED", "1"))
 
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What every writer left behind after every fault, by kind."""
-    command = [sys.executable, DRIVER, tmp_path_factory.mktemp("faults")]
+    command = [sys.executable, DRIVER, tmp_path_factory.mktemp("faults"), str(KILLS), str(SEED)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     return json.loads(done.stdout)  # type: ignore[no-any-return]
@@ -44,6 +46,12 @@ def test_every_writer_leaves_old_or_new(faults: dict[str, list[dict[str, Any]]],
                 assert "File too large" in one["said"], one
     if kind == "together":
         assert [one["lines"] for one in found if one["job"] == "ledger"] == [1 + 8 * 4]
+    if kind == "at any moment":
+        stopped = [one for one in found if one["code"] == -9]
+        states = Counter(one["state"] for one in stopped)
+        kills = len(found) - len({one["job"] for one in found})
+        sys.stdout.write(f"\n{kills} kills, {len(stopped)} of them in time: {dict(states)}\n")
+        assert len(stopped) >= KILLS // 3 and {one["job"] for one in stopped} >= {"redact", "folder"}
     if kind == "killed":
         assert {one["code"] for one in found} >= {0, -9, -25}
 

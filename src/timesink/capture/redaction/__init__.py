@@ -83,8 +83,7 @@ def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
     if why := crowded(source, is_deep=True):
         raise refused(why, FEWER)
     cleaner, stayed = Cleaner(names), Counter[tuple[str, str]]()
-    with tempfile.TemporaryDirectory(prefix=f".writing-{where.name}", dir=where.absolute().parent) as scratch:
-        whole = Path(scratch) / "whole"
+    with whole_file(where) as whole:
         whole.mkdir()
         for path in sorted(source.rglob("*")):
             if not path.is_file() or path.is_symlink():
@@ -97,7 +96,6 @@ def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
                 cleaner.removed["files of kinds that are not taken"] += 1
                 continue
             stayed += _redact_file(path, inside, cleaner)[1]
-        whole.rename(where)
     return Redacted(where, tuple(cleaner.summary()), stayed)
 
 

@@ -177,6 +177,22 @@ after |     print(f"loss {loss.item():.3f}, norm {norm:.3f}")
         _PADDED.replace("SIZE", "max(map(len, rows))") + _POOLED,
     ),
     Piece(
+        "sorted_for_the_best",
+        "use_a_part",
+        """
+setup | scores = torch.randn(64, 100_000 if device == "cuda" else 8_000, device=device)
+begin | weighted = scores * x[:, :1]
+loss  | weighted.sort(dim=1, descending=True)[0][:, :16].mean() * 1e-6
+loss  | torch.sort(scores)[0][..., :8].mean() * 1e-6
+""",
+        """
+setup | scores = torch.randn(64, 100_000 if device == "cuda" else 8_000, device=device)
+begin | weighted = scores * x[:, :1]
+loss  | weighted.topk(16, dim=1).values.mean() * 1e-6
+loss  | torch.topk(scores, 8, largest=False).values.mean() * 1e-6
+""",
+    ),
+    Piece(
         "summed_each_step",
         "remove_sync",
         """
@@ -257,6 +273,17 @@ loss    | checkpoint(layer, x.requires_grad_(), use_reentrant=True).sum() * 0
 """,
         naive_of="checkpoint(layer, x.requires_grad_(), use_reentrant=True)",
         naive="layer(x.requires_grad_())",
+    ),
+    Piece(
+        "sorted_along_rows",
+        "use_a_part",
+        """
+setup | scores = torch.randn(64, 256, device=device)
+begin | best, places = scores.sort(dim=1)[0][:16], scores.sort(dim=1, descending=True)[1][:, :16]
+loss  | (best.mean() + places.float().mean()) * 1e-6
+""",
+        naive_of="scores.sort(dim=1)[0][:16]",
+        naive="scores.topk(16, dim=1, largest=False).values",
     ),
     Piece(
         "padding_needed",

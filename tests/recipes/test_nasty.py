@@ -245,3 +245,52 @@ def test_what_only_a_reader_hears_of_is_told_rarely(tmp_path: Path) -> None:
         "remove_sync",
         "evaluate_rarely",
     }
+
+
+SORTED = {
+    "another axis": "held.sort(dim=1)[0][:2]",
+    "another axis of three": "held.sort(dim=0)[0][:, :2]",
+    "the last axis by its rows": "held.sort()[0][:2]",
+    "the places": "held.sort()[1][..., :2]",
+    "the places by name": "held.sort().indices[..., :2]",
+    "but the last": "held.sort()[0][..., :-1]",
+    "from the second": "held.sort()[0][..., 1:3]",
+    "every other": "held.sort()[0][..., :4:2]",
+    "the last": "held.sort()[0][..., -2:]",
+    "one": "held.sort()[0][..., 0]",
+    "all": "held.sort()[0][..., :]",
+    "a number of elsewhere": "held.sort()[0][..., :step]",
+    "an axis of elsewhere": "held.sort(dim=step)[0][:, :2]",
+    "an order of elsewhere": "held.sort(descending=step > 1)[0][..., :2]",
+    "in a stable order": "held.sort(stable=True)[0][..., :2]",
+    "in an order that is kept": "torch.sort(held, stable=True, dim=0)[0][:2]",
+    "into others": "torch.sort(held, out=(first, second))[0][..., :2]",
+    "what is drawn": "torch.rand(4).sort()[0][..., :2]",
+    "what is taken": "history.pop().sort()[0][..., :2]",
+    "a new axis": "held.sort(dim=0)[0][None, :2]",
+    "rows picked": "held.sort(dim=1)[0][held > 0, :2]",
+    "named axis": "held.sort(dim='rows')[0][:2]",
+    "words of elsewhere": "held.sort(**order)[0][..., :2]",
+    "values of elsewhere": "held.sort(*order)[0][..., :2]",
+    "sorted by another": "held.argsort()[0][..., :2]",
+}
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_a_sort_of_which_more_or_something_else_is_read_stays(name: str, tmp_path: Path) -> None:
+    before = "held = first = second = torch.zeros(4, 4)\norder = {}\n"
+    assert made(tmp_path, program(f"print({SORTED[name]})", before=before), "use_a_part") == []
+
+
+@pytest.mark.parametrize(
+    "cut",
+    ["held.sort()[0][..., :2]", "held.sort(-1, True).values[..., 0:3]", "torch.sort(held, dim=1)[0][:, :9]",
+     "torch.sort(held, 0, descending=True).values[:3]"],
+)  # fmt: skip
+def test_the_best_of_a_sort_are_found_in_its_order(cut: str, tmp_path: Path) -> None:
+    import torch
+
+    (proposal,) = made(tmp_path, program(f"print({cut})", before="held = torch.zeros(4, 4)\n"), "use_a_part")
+    held = torch.tensor([[3.0, float("nan"), 3.0, -1.0], [2.0, float("inf"), 0.0, 7.0], [5.0] * 4])
+    said = {"torch": torch, "held": held}
+    assert torch.equal(torch.nan_to_num(eval(cut, said)), torch.nan_to_num(eval(proposal.replacements[0].text, said)))

@@ -22,7 +22,7 @@ from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.trace import Trace
-from timesink.recipes import Effort, Words, forwards, lists, model, reads, training
+from timesink.recipes import Effort, Words, forwards, lists, model, partly, reads, training
 from timesink.whatif import Selection
 from timesink.whatif.changes.host import ScaleHost
 
@@ -119,7 +119,7 @@ FEWER_THREADS: Final = Fix(
     answers=("threads_oversubscribed",),
     change=ScaleHost,
 )
-USE_A_PART: Final = Fix(Words("use_a_part"), change=keep_a_part)
+USE_A_PART: Final = Fix(partly.USE_A_PART, change=keep_a_part)
 NO_RECORDING: Final = Fix(
     Words("no_recording", "run inference under torch.inference_mode()", Effort.LINES),
     answers=("work_unused/no_recording",),

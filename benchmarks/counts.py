@@ -33,7 +33,7 @@ from timesink.render.html import html_report
 
 NAME = "counts"
 PACKAGE = Path(timesink.__file__).parent
-DEMO = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
+DEMO = PACKAGE / "cli" / "demo" / "gpt_before.json.xz"
 DEMO_MB = 14
 EXPORT = ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 TWICE = (2_210, 4_060)  # kernels and calls of the export, twice what it has

@@ -12,7 +12,7 @@ from benchmarks.runs import ROOT, run
 CACHE = ROOT / "benchmarks" / ".cache"
 _KINETO = (
     ROOT.parent / "shared" / "data" / "public" / "kineto" / "ns_resolution_rank0.json.gz",
-    ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz",
+    ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz",
 )
 
 

@@ -28,7 +28,7 @@ from benchmarks.inputs import grown, traces
 from benchmarks.runs import ENVIRONMENT, ROOT, TIMESINK, Row, Run, at_most, noted, run, show
 
 NAME = "report"
-SEED = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
+SEED = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz"
 MEGABYTES = 320
 SIZE_MB, OPEN_S, FRAMES_PER_S = 2, 1, 30
 SHOTS = 60

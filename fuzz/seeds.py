@@ -45,7 +45,7 @@ def files_of(archive: bytes) -> dict[str, bytes]:
 
 def kineto() -> tuple[bytes, ...]:
     """Traces of one GPU with every table the captures have, plain and gzip'd, cut to a few hundred events."""
-    plain = [_cut_trace(json.loads(gzip.decompress(path.read_bytes()))) for path in demos()]
+    plain = [_cut_trace(json.loads(lzma.decompress(path.read_bytes()))) for path in demos()]
     compiled = sorted((DATA / "compile").glob("*rank*.json.xz"))[:4]
     plain += [_cut_trace(json.loads(lzma.decompress(path.read_bytes()))) for path in compiled]
     packed = gzip.compress(plain[0], mtime=0)
@@ -55,7 +55,7 @@ def kineto() -> tuple[bytes, ...]:
 
 def demos() -> list[Path]:
     """The two captures of `timesink demo`."""
-    return sorted((ROOT / "src" / "timesink" / "cli" / "demo").glob("*.json.gz"))
+    return sorted((ROOT / "src" / "timesink" / "cli" / "demo").glob("*.json.xz"))
 
 
 def _cut_trace(trace: dict[str, Any]) -> bytes:

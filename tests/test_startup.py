@@ -12,7 +12,7 @@ import timesink
 from timesink import startup
 
 PACKAGE = Path(timesink.__file__).parent
-TRACE = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
+TRACE = PACKAGE / "cli" / "demo" / "gpt_before.json.xz"
 ALONE = ("capture", "memory_plan", "recipes", "sandbox", "trials", "untrusted", "errors.py", "records.py")
 PATCHES = ("sys.modules.update", "POLARS_MAX_THREADS", "gc.set_threshold", "_runtime_param")
 

@@ -29,11 +29,11 @@ class Answer(NamedTuple):
 
 ANSWERS: Final = (
     Answer(
-        "The loader is late", "demo!gpt_before.json.gz", "diagnose",
+        "The loader is late", "demo!gpt_before.json.xz", "diagnose",
         "The first sentence is the verdict; the table says what to do, dearest first.",
     ),
     Answer(
-        "The same program with its loader mended", "demo!gpt_after.json.gz", "diagnose",
+        "The same program with its loader mended", "demo!gpt_after.json.xz", "diagnose",
         "What was second is first now. The measured step went from 10.60 to 8.70 ms.",
     ),
     Answer(
@@ -64,7 +64,7 @@ ANSWERS: Final = (
         "A limiter for each launch, the nearest roof, and the most that is left to it.",
     ),
     Answer(
-        "What to change, in which order", "demo!gpt_before.json.gz", "plan",
+        "What to change, in which order", "demo!gpt_before.json.xz", "plan",
         "Each change is priced after those above it.",
     ),
     Answer(

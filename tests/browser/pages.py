@@ -142,7 +142,7 @@ class Pages(dict[str, str]):
 @cache
 def demo_report() -> str:
     """The report of the bundled trace."""
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         trace = read(path, cache=False)
     return html_report(trace, diagnose(trace))
 
@@ -151,8 +151,8 @@ def demo_report() -> str:
 def compare_report() -> str:
     """The comparison of the bundled traces."""
     with (
-        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as before,
-        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.gz")) as after,
+        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as before,
+        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.xz")) as after,
         tempfile.TemporaryDirectory() as folder,
     ):
         page = Path(folder) / "compare.html"

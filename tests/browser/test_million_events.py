@@ -22,7 +22,7 @@ WIDE_S = 10.0  # the bar of 2 s is `python -m benchmarks.pages`'; a busy machine
 @pytest.fixture(scope="module")
 def million(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("million") / "million.json"
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as seed:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as seed:
         grow(seed, path, 320)
     with path.open("rb") as stream:
         assert sum(line.count(b'"ph":') for line in stream) > 1_000_000

@@ -21,7 +21,7 @@ Open = Callable[..., "object"]
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         return read(path, cache=False)
 
 

@@ -207,7 +207,7 @@ def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, l
 
 
 def test_joined_boxes_are_searched_and_say_what_they_hold(opened: Open) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         trace = read(path, cache=False)
     page = shown(opened, page_of(trace, 3000)).page
     figure = page.locator(WHOLE)
@@ -273,7 +273,7 @@ def test_a_budget_is_that_of_the_window_that_it_names(opened: Open) -> None:
     told = {name: float(row.get_attribute("data-ns")) for name, row in rows.items()}
     window, again = (code.text_content().split()[-1] for code in figure.locator(".budget code").all())
     assert window == again  # of `summary --window` and of `open --at`
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         trace = read(path, cache=False)
     assert trace.extent_ns is not None
     (line,) = device_timeline(trace.within(Window.of(Span.parse(window), *trace.extent_ns)))

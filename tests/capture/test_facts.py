@@ -1,7 +1,9 @@
 """Facts of a run and the times of its steps without a profiler: from the command line through the manifest to what is
 said of the capture."""
 
+import gzip
 import json
+import lzma
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,9 @@ STEPS_MS = [10.0 + number / 10 for number in range(12)]
 def captured(folder: Path, **more: Any) -> Path:
     """The demo's capture as `timesink capture` would have left it."""
     trace = folder / "rank0.json.gz"
-    trace.write_bytes((resources("timesink.cli.demo") / "gpt_before.json.gz").read_bytes())
+    trace.write_bytes(
+        gzip.compress(lzma.decompress((resources("timesink.cli.demo") / "gpt_before.json.xz").read_bytes()))
+    )
     manifest: dict[str, Any] = {
         "timesink_manifest": 1,
         "tool": {"name": "torch"},

@@ -26,7 +26,7 @@ from timesink.cli.capture import CaptureRun, find_hottest
 from timesink.untrusted.masking import kept_variables, stored_command
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
-TRACES = Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.gz"  # has kernels
+TRACES = Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.xz"  # has kernels
 
 
 def test_an_idle_annotation_costs_hardly_more_than_a_block_that_does_nothing() -> None:

@@ -19,7 +19,7 @@ from timesink.measures.ranks.parity import missing_ranks
 
 __all__ = ["folder"]  # a fixture
 distributed = pytest.importorskip("distributed", reason="Dask is an extra")
-SEED = Path(__file__).resolve().parents[2] / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
+SEED = Path(__file__).resolve().parents[2] / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz"
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from timesink.views.plan import page_of
 from timesink.whatif.changes.transfers import PinCopies
 from timesink.whatif.edit import Together
 
-BEFORE = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
+BEFORE = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.xz"))
 NEAR_MS = 1e-4
 
 

@@ -20,7 +20,7 @@ from timesink.records import replace
 from timesink.render import render
 
 ROOT = Path(__file__).resolve().parents[2]
-TRACES = [ROOT / "src/timesink/cli/demo/gpt_before.json.gz", ROOT / "tests/data/nsys/gpt_before_5_steps.sqlite"]
+TRACES = [ROOT / "src/timesink/cli/demo/gpt_before.json.xz", ROOT / "tests/data/nsys/gpt_before_5_steps.sqlite"]
 
 
 @pytest.fixture

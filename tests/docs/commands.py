@@ -90,22 +90,23 @@ def needs_more(line: str) -> bool:
 def workplace(folder: Path) -> dict[str, str]:
     """Put every file there that the pages speak of, and return the environment to type in."""
     with as_file(files("timesink.cli").joinpath("demo")) as demo:
+        texts = {name: lzma.decompress((demo / f"{name}.json.xz").read_bytes()) for name in ("gpt_before", "gpt_after")}
+        packed = {name: gzip.compress(text, 1) for name, text in texts.items()}
         for name, target in (
             ("gpt_before", "run.json.gz"), ("gpt_before", "trace.json.gz"), ("gpt_before", "a.json.gz"),
             ("gpt_after", "b.json.gz"), ("gpt_before", "before.json.gz"), ("gpt_after", "after.json.gz"),
         ):  # fmt: skip
-            shutil.copy(demo / f"{name}.json.gz", folder / target)
+            (folder / target).write_bytes(packed[name])
         (folder / "runs" / "plain").mkdir(parents=True)
-        shutil.copy(demo / "gpt_before.json.gz", folder / "runs" / "plain" / "trace.json.gz")
+        (folder / "runs" / "plain" / "trace.json.gz").write_bytes(packed["gpt_before"])
         for job in ("traces", "nsys", "RUN_FOLDER"):
             (folder / job).mkdir()
-            for rank, name in enumerate(("gpt_before", "gpt_after")):
-                text = gzip.decompress((demo / f"{name}.json.gz").read_bytes())
+            for rank, text in enumerate(texts.values()):
                 ranked = text.replace(
                     b'"schemaVersion": 1', b'"schemaVersion": 1, "distributedInfo": {"rank": %d}' % rank, 1
                 )
                 (folder / job / f"rank{rank}.json").write_bytes(ranked)
-    (folder / "run.json").write_bytes(gzip.decompress((folder / "run.json.gz").read_bytes()))
+    (folder / "run.json").write_bytes(texts["gpt_before"])
     (folder / "run.ranks").write_text("traces/rank*.json\n")
     (folder / "stacks.json.gz").write_bytes(gzip.compress(json.dumps(STACKS).encode()))
     reports = ROOT / "benchmarks" / "kernels" / "reports"

@@ -22,7 +22,7 @@ def test_links_lead_to_files_of_a_plain_clone() -> None:
 
 def test_first_contact_defect_28_the_diagnosis_of_the_first_page_is_that_of_the_bundled_capture() -> None:
     (shown,) = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    capture = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
+    capture = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz"
     printed = iter(render(diagnose(read(capture, cache=False)), Format.TEXT).splitlines())
     missing = [line for line in shown.splitlines() if line.strip() and line not in printed]  # in their order
     assert missing == []

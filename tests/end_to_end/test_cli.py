@@ -28,7 +28,7 @@ from timesink.cli.parameters import Commands
 from timesink.cli.parser import loaded
 from timesink.render.schemas import schema
 
-BEFORE = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.gz")))
+BEFORE = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.xz")))
 HEAVY = ("polars", "numpy", "scipy", "pyarrow", "rich.console", "timesink.readers", "timesink.measures")
 
 

@@ -1,6 +1,5 @@
 """What is asked wrongly, or cannot be answered, is told at the door: exit 1 is a verdict only, 70 a fault of ours."""
 
-import gzip
 import lzma
 import os
 import resource
@@ -14,7 +13,7 @@ import pytest
 from timesink.cli.app import run
 
 ROOT = Path(__file__).resolve().parents[2]
-BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.gz"))
+BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.xz"))
 Captured = pytest.CaptureFixture[str]
 
 
@@ -41,7 +40,7 @@ def test_what_nobody_expected_is_no_verdict(capsys: Captured, monkeypatch: pytes
 @pytest.mark.parametrize("name", [b"n\xff\xfe.json", b"\xc3\x28.json", b"k\xed\xa0\x80.json"])
 def test_a_name_of_any_bytes_is_read(command: list[str], name: bytes, tmp_path: Path, capsys: Captured) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
-    path.write_bytes(gzip.decompress(Path(BEFORE).read_bytes()))
+    path.write_bytes(lzma.decompress(Path(BEFORE).read_bytes()))
     for form in ([], ["--format", "json"]):
         assert run([*command, str(path), *form]) == 0
         assert capsys.readouterr().err == ""

@@ -85,7 +85,7 @@ def test_the_words_choose_what_a_command_does(words: list[str], entry: str, rest
 
 
 def test_a_file_is_diagnosed_and_options_of_every_command_stand_anywhere(capsys: Captured) -> None:
-    demo = str(Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.gz")
+    demo = str(Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.xz")
     assert shown(capsys, demo) == shown(capsys, "--no-cache", "--no-color", "diagnose", demo)
     assert shown(capsys, demo, "-v") == shown(capsys, "-v", "diagnose", demo)
     assert "no-such-file.json" in refused(capsys, "no-such-file.json")
@@ -164,7 +164,7 @@ def test_first_contact_defect_17_a_name_that_nearly_fits_is_asked_back(
 
 
 def test_tables_and_examples_are_asked_back(capsys: Captured, tmp_path: Path) -> None:
-    demo = str(Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.gz")
+    demo = str(Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.xz")
     assert "did you mean device_ops or devices?" in refused(
         capsys, "report", "--export", "table", demo, "--table", "device_op", "-o", str(tmp_path / "t.csv")
     )

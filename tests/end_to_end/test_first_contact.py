@@ -13,7 +13,7 @@ from timesink.readers import read
 from timesink.verify.environment import Command, environment
 from timesink.verify.gate import PerfTest
 
-BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.gz"))
+BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.xz"))
 Captured = pytest.CaptureFixture[str]
 
 

@@ -10,7 +10,7 @@ from timesink.render.tables import wrapped_name
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 DEMO = Path(__file__).resolve().parents[2] / "src" / "timesink" / "cli" / "demo"
-BEFORE, AFTER = str(DEMO / "gpt_before.json.gz"), str(DEMO / "gpt_after.json.gz")
+BEFORE, AFTER = str(DEMO / "gpt_before.json.xz"), str(DEMO / "gpt_after.json.xz")
 COMMANDS = {
     "diagnose": ("diagnose", BEFORE),
     "verbose": ("diagnose", BEFORE, "-v"),

@@ -1,6 +1,8 @@
 """Input that cannot be answered from is refused by every command in the same words and with the same exit code."""
 
+import gzip
 import json
+import lzma
 import shutil
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from timesink.records import replace
 from timesink.render.schemas import schema
 
 DEMO = Path(run.__code__.co_filename).parent / "demo"
-BEFORE, AFTER = DEMO / "gpt_before.json.gz", DEMO / "gpt_after.json.gz"
+BEFORE, AFTER = DEMO / "gpt_before.json.xz", DEMO / "gpt_after.json.xz"
 REPORT = made.report(made.block([made.kernel("a", [made.metric(0, 1.0)])], ["launch__waves_per_multiprocessor"]))
 
 
@@ -26,7 +28,7 @@ REPORT = made.report(made.block([made.kernel("a", [made.metric(0, 1.0)])], ["lau
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One file of each kind that is refused, and one of which most can be read."""
     folder = tmp_path_factory.mktemp("refused")
-    whole = BEFORE.read_bytes()
+    whole = gzip.compress(lzma.decompress(BEFORE.read_bytes()))
     (folder / "beginning.json.gz").write_bytes(whole[:60_000])
     (folder / "most.json.gz").write_bytes(whole[:-60_000])
     (folder / "none.json").write_text("[]")
@@ -133,11 +135,11 @@ def test_first_contact_defect_5_a_folder_of_unrelated_captures_is_refused_with_t
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "two", "three"):
-        shutil.copy(BEFORE, tmp_path / f"{name}.json.gz")
+        shutil.copy(BEFORE, tmp_path / f"{name}.json.xz")
     for command in ("diagnose", "ranks"):
         code, _, err = said(capsys, command, tmp_path)
         assert code == 2
-        assert "3 files claim rank 0: one.json.gz, three.json.gz, two.json.gz" in err
+        assert "3 files claim rank 0: one.json.xz, three.json.xz, two.json.xz" in err
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ Ask = Callable[..., tuple[int, Mapping[str, str], bytes]]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         timeline = whole_timeline(read(path, cache=False))
     assert timeline is not None
     with Server(0, TOKEN, "<!doctype html>", Tiles(timeline)) as made:
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     pages: list[str] = []
     monkeypatch.setattr(Server, "serve_forever", interrupted)
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         assert run(["report", "--serve", str(path), "--no-browser"]) == 0
     out, err = capsys.readouterr()
     link = out.splitlines()[0]
@@ -154,6 +154,6 @@ def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_a_port_that_is_taken_is_said(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         assert run(["report", "--serve", str(path), "--no-browser", "--port", str(server.server_port)]) == 2
     assert "--port" in capsys.readouterr().err

@@ -155,7 +155,7 @@ def files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("smoke")
     for side in ("before", "after"):
         (folder / f"{side}.json.gz").write_bytes(
-            files("timesink.cli").joinpath(f"demo/gpt_{side}.json.gz").read_bytes()
+            files("timesink.cli").joinpath(f"demo/gpt_{side}.json.xz").read_bytes()
         )
     for name, packed in (
         ("snapshot.pickle", "tests/data/memory/gpt_bf16_adamw.pickle.xz"),

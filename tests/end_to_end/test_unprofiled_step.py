@@ -10,7 +10,7 @@ import pytest
 from timesink.cli.app import run
 from timesink.cli.parser import loaded
 
-BEFORE, AFTER = (Path(str(files("timesink.cli").joinpath(f"demo/gpt_{side}.json.gz"))) for side in ("before", "after"))
+BEFORE, AFTER = (Path(str(files("timesink.cli").joinpath(f"demo/gpt_{side}.json.xz"))) for side in ("before", "after"))
 LONGER = "times the unprofiled 5.00 ms"
 PRICING = ("diagnose", "report", "plan", "report --export FORMAT", "report --open", "compare", "capture --loop")
 

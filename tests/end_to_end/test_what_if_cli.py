@@ -8,7 +8,7 @@ import pytest
 
 from timesink.cli.app import run
 
-BEFORE = str(Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.gz"))))
+BEFORE = str(Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.xz"))))
 
 
 def sheets(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list[dict[str, object]]]:

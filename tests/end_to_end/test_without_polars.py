@@ -65,7 +65,7 @@ def test_what_pyarrow_alone_reads_says_how_to_have_it(tmp_path: Path) -> None:
     pl.DataFrame({"id": [1], "value": ["gemm"]}).write_parquet(folder / "StringIds.parquet")
     blocked = BLOCKED.replace('"polars", "pyarrow", "duckdb"', '"pyarrow"')
     program = f"{blocked}import runpy; sys.argv[0] = 'timesink'; runpy.run_module('timesink', run_name='__main__')"
-    demo = Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.gz"
+    demo = Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.xz"
     for capture, status, words in ((folder, 2, "pyarrow, which is not installed"), (demo, 0, "input pipeline")):
         command = [sys.executable, "-c", program, "diagnose", str(capture)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)

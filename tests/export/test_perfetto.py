@@ -115,7 +115,7 @@ def test_slices_of_a_real_trace_are_its_rows_and_idle_time_is_there() -> None:
 
 
 def demo() -> Trace:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         return read(path, cache=False)
 
 
@@ -172,7 +172,7 @@ def test_the_depth_of_the_queue_is_that_of_the_launches() -> None:
 
 @pytest.mark.usefixtures("port_of_perfetto")
 def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         assert run(["report", "--open", str(path), "--no-browser", "--timeout", "1"]) == 2
     lines = capsys.readouterr().out.splitlines()
     trace = demo()
@@ -186,7 +186,7 @@ def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.Capture
 
 @pytest.mark.usefixtures("port_of_perfetto")
 def test_open_prints_a_link_to_the_stretch_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         shown = ["report", "--open", str(path), "--no-browser", "--timeout", "1"]
         assert run([*shown, "--at", "40ms:41.5ms"]) == 2
         out = capsys.readouterr().out
@@ -304,7 +304,7 @@ def test_a_link_names_the_window_in_the_time_of_the_trace() -> None:
 
 
 def test_tables_come_back_as_they_were(tmp_path: Path) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         trace = read(path, cache=False)
         want = trace[DEVICE_OPS].with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
         for name, load in (("t.parquet", pl.read_parquet), ("t.json", pl.read_ndjson), ("t.csv", pl.read_csv)):

@@ -44,7 +44,7 @@ FORBIDDEN = (
 
 @pytest.fixture(scope="module")
 def demo() -> Trace:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         return read(path, cache=False)
 
 
@@ -145,7 +145,7 @@ def test_without_duckdb_one_line_says_what_to_install(monkeypatch: pytest.Monkey
 
 def test_the_command_writes_values_in_the_units_of_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
     """First contact defect 19."""
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         sql = "SELECT 1500000 AS wait_ns, 0.25 AS idle_ratio, 'x' AS name"
         assert run(["query", str(path), sql, "--format", "json"]) == 0
         assert json.loads(capsys.readouterr().out)["rows"] == [{"wait_ns": 1500000, "idle_ratio": 0.25, "name": "x"}]

@@ -7,8 +7,8 @@ The fourth set: each rule finds the fault that was planted for it, and is clear 
 A real capture with a known truth, scored from archive to figure.
 """
 
-import gzip
 import json
+import lzma
 import tarfile
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(folder / "batch_prepared_in_line.torch.tar.xz", "w:xz", preset=0) as archive:
         for demo, variant in (("gpt_before", "fault"), ("gpt_after", "fix")):
             raw, small = folder / f"{demo}.json", folder / f"batch_prepared_in_line.high.{variant}.json"
-            raw.write_bytes(gzip.decompress((DEMO / f"{demo}.json.gz").read_bytes()))
+            raw.write_bytes(lzma.decompress((DEMO / f"{demo}.json.xz").read_bytes()))
             trim_torch(raw, small, steps=6)
             archive.add(small, arcname=small.name)
     return folder

@@ -12,7 +12,7 @@ from tests.gate.answers import Answers, answers_of
 from timesink.readers import read
 from timesink.records import replace
 
-DEMO = Path(str(files("timesink.cli").joinpath("demo"))) / "gpt_before.json.gz"
+DEMO = Path(str(files("timesink.cli").joinpath("demo"))) / "gpt_before.json.xz"
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from timesink.readers import read
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = ROOT / "benchmarks" / "faults" / "captures"
 ARCHIVES = sorted(CAPTURES.glob("*.tar.xz"))
-DEMO = sorted(Path(str(files("timesink.cli").joinpath("demo"))).glob("*.json.gz"))
+DEMO = sorted(Path(str(files("timesink.cli").joinpath("demo"))).glob("*.json.xz"))
 READ_ALONE = (".json", ".gz", ".sqlite", ".ncu-rep", ".pickle", ".log", ".csv", ".nsys-rep", ".xz")
 OWN = [
     path

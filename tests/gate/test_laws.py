@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def demo() -> tuple[Diagnosis, Trace]:
-    trace = read(ROOT / "src/timesink/cli/demo/gpt_before.json.gz")
+    trace = read(ROOT / "src/timesink/cli/demo/gpt_before.json.xz")
     return diagnose(trace), trace
 
 

@@ -33,7 +33,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "benchmarks/stages/results/h200_x2.tar.xz",
     ):
         unpacked(archive, folder)
-    shutil.copy(Path(demo).with_name("gpt_before.json.gz"), folder / "trace.json.gz")
+    shutil.copy(Path(demo).with_name("gpt_before.json.xz"), folder / "trace.json.gz")
     for path in (GUIDES / "programs.py", *(GUIDES / "captures").glob("*.txt")):
         shutil.copy(path, folder)
     figures = json.loads((folder / "current.json").read_text())

@@ -39,7 +39,7 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures")
     for name in ("gpt_before", "gpt_after"):
-        with as_file(files("timesink.cli").joinpath(f"demo/{name}.json.gz")) as path:
+        with as_file(files("timesink.cli").joinpath(f"demo/{name}.json.xz")) as path:
             shutil.copy(path, folder / f"{name}.json.gz")
     return folder
 

@@ -25,7 +25,7 @@ from timesink.render.schemas import schema, schemas_of
 from timesink.verify.outcomes import Outcome
 
 DEMO = Path(str(files("timesink.cli"))) / "demo"
-BEFORE, AFTER = DEMO / "gpt_before.json.gz", DEMO / "gpt_after.json.gz"
+BEFORE, AFTER = DEMO / "gpt_before.json.xz", DEMO / "gpt_after.json.xz"
 
 
 @pytest.fixture(scope="module")

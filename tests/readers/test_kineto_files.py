@@ -7,11 +7,16 @@ The lines of calls that timesink's capture adds to a trace of torch.profiler.
 
 import gzip
 import json
+import lzma
+from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zstandard
+from polars.testing import assert_frame_equal
 from tests.readers.slow_kineto import COLUMNS, read_slowly
 
 from timesink.capture.agent.recorders import MEMBER, add_call_lines
@@ -23,6 +28,7 @@ from timesink.model.tables import ALL, DEVICE_OPS, FRAMES, GPU_METRICS, SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import read
 
+DEMO = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.xz")))
 FILES = (
     *("after_fix.json", "before_fix.json", "backward_thread.json", "gpu_metrics_input.json"),
     *("alexnet.json.gz", "amd_mi250_minitoy.json.gz", "compare_base.json.gz", "compare_test.json.gz"),
@@ -203,3 +209,17 @@ def test_a_member_of_another_shape_is_no_line(tmp_path: Path, member: object) ->
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"traceEvents": EVENTS, CALL_LINES: member}))
     assert read([path])[FRAMES]["call_line"].to_list() == [None, None]
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, lzma.compress, zstandard.compress], ids=["gzip", "xz", "zstd"])
+def test_a_trace_is_read_however_it_is_packed(packed: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """Known by its first bytes, under any name; one that is cut off yields what came before."""
+    text = lzma.decompress(DEMO.read_bytes())
+    (tmp_path / "trace").write_bytes(packed(text))
+    demo, found = read(DEMO, cache=False), read(tmp_path / "trace", cache=False)
+    for table in demo.tables.keys() - {SOURCES}:
+        assert_frame_equal(found[table], demo[table])
+    whole = (tmp_path / "trace").read_bytes()
+    (tmp_path / "trace").write_bytes(whole[: len(whole) * 9 // 10])
+    most = read(tmp_path / "trace", cache=False)
+    assert most.damage and 0 < most[DEVICE_OPS].height < demo[DEVICE_OPS].height

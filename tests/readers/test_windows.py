@@ -61,7 +61,7 @@ def obeys_the_law(path: Path, parts: int) -> None:
 
 
 DEMO = HERE.parent / "src" / "timesink" / "cli" / "demo"
-OURS = [DATA / "nsys" / "gpt_before_5_steps.sqlite", DEMO / "gpt_after.json.gz"]
+OURS = [DATA / "nsys" / "gpt_before_5_steps.sqlite", DEMO / "gpt_after.json.xz"]
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

@@ -74,7 +74,7 @@ def test_the_library_is_the_one_that_was_published_and_its_licence_is_there() ->
 
 @pytest.mark.parametrize("command", LISTINGS)
 def test_every_listing_command_writes_html(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         assert run([*command.split(), str(path), "--format", "html"]) == 0
     policy_holds(capsys.readouterr().out)
 
@@ -140,7 +140,7 @@ def test_every_report_for_people_says_what_is_said_in_short(form: Format) -> Non
 
 def test_a_report_says_how_busy_a_step_is_and_calls_steps_as_the_program_does() -> None:
     """The window of a capture may be mostly start-up: what the bar is of, the tile is of too."""
-    trace = read(Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.gz", cache=False)
+    trace = read(Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.xz", cache=False)
     found = diagnose(trace)
     page = html_report(trace, found)
     (budget,) = found.budgets

@@ -38,7 +38,7 @@ from timesink.whatif import Case, Range
 from timesink.whatif.changes.host import FeedLoader
 from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast
 
-DEMO = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.gz"))
+DEMO = min(Path(str(files("timesink.cli").joinpath("demo"))).glob("*before*.json.xz"))
 H100 = "NVIDIA H100 80GB HBM3"
 STEPS, LAYERS = 4, 6
 KERNELS = {

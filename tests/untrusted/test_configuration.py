@@ -14,7 +14,7 @@ from timesink.untrusted.configuration import VARIABLE, configuration, read, sche
 from timesink.verify.baseline import check_kept_file
 
 ROOT = Path(__file__).resolve().parents[2]
-BEFORE = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
+BEFORE = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz"
 WHOLE = """\
 [project]
 name = "x"

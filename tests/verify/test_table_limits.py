@@ -122,7 +122,7 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(limit: str, wrong: str, 
 
 
 def test_several_rows_without_names_want_a_word() -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         demo = read(path)
     with pytest.raises(UsageError, match="11 rows"):
         gated("steps.period_ns <= 1 s", new=demo)

@@ -32,7 +32,7 @@ BY_HAND = """
 
 @pytest.fixture(scope="module")
 def demo() -> tuple[Trace, Report]:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         trace = read(path, cache=False)
     return trace, report_of(trace, diagnose(trace))
 

@@ -19,7 +19,7 @@ LOGS = Path(__file__).resolve().parents[1] / "data/compile"
 
 @pytest.fixture(scope="module")
 def demo() -> tuple[Trace, Trace]:
-    before, after = (read(DEMO / f"gpt_{side}.json.gz") for side in ("before", "after"))
+    before, after = (read(DEMO / f"gpt_{side}.json.xz") for side in ("before", "after"))
     return before, after
 
 
@@ -58,7 +58,7 @@ def test_steps_that_stand_out_are_stated_apart_with_their_causes() -> None:
 
 
 def test_the_command_prints_the_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "statement", str(DEMO / "gpt_before.json.gz")]) == 0
+    assert run(["show", "statement", str(DEMO / "gpt_before.json.xz")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["attribution", "throughput"]
 

@@ -38,7 +38,7 @@ def test_bins_hold_every_event_and_cover_no_gap_as_long_as_one(events: list[tupl
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.xz")) as path:
         return read(path, cache=False)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import os
 import platform
 import re
@@ -197,7 +198,8 @@ def _kineto_counts(path: Path) -> Mapping[str, int]:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opened(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
 

@@ -330,9 +330,9 @@ def redact(
     instructions that closed lists hold; all else becomes a placeholder in marks that no source holds (⟦3⟧), the same
     one for the same text. The diagnosis stays the same. Every text of the copy is read back: one that no list lets
     stay, a name given or a token, and none is written; --proof lists what would stay and why. Takes Nsight Systems
-    exports (.sqlite), PyTorch profiler traces (.json, .json.gz), memory snapshots (.pickle), logs of torch.compile,
-    Nsight Compute reports (.ncu-rep) and pages (.csv), reports (.html), settings (YAML, TOML), text, JSON, and folders
-    of these.
+    exports (.sqlite), PyTorch profiler traces (.json, .json.gz, .json.xz), memory snapshots (.pickle), logs of
+    torch.compile, Nsight Compute reports (.ncu-rep) and pages (.csv), reports (.html), settings (YAML, TOML), text,
+    JSON, and folders of these.
     """
     from timesink.untrusted.unpack import plain_files
     from timesink.views import Page, listed

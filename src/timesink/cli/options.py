@@ -33,9 +33,9 @@ OPEN_METRICS: Final = Option("--openmetrics", "FILE", "Also as OpenMetrics text.
 OUTPUT: Final = Option("--output -o", "FILE|-", "Write to this file, atomically.")
 PATHS: Final = Argument(
     "PATH",
-    "Profiles of PyTorch (.json, .json.gz), Nsight Systems (.nsys-rep, .qdrep, .sqlite, folders of Parquet or "
-    "Arrow), Nsight Compute (.ncu-rep, .ncu-repz, CSV), memory snapshots (.pickle), logs of torch.compile; or "
-    "folders of them.",
+    "Profiles of PyTorch (.json, also packed with gzip, xz or zstd), Nsight Systems (.nsys-rep, .qdrep, .sqlite, "
+    "folders of Parquet or Arrow), Nsight Compute (.ncu-rep, .ncu-repz, CSV), memory snapshots (.pickle), logs of "
+    "torch.compile; or folders of them.",
 )
 PROGRAM: Final = Argument("-- CMD...", "The program and its arguments; no shell runs.")
 ALLOW_WRITES: Final = Option(

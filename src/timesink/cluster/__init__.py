@@ -34,7 +34,7 @@ _FOREIGN: Final = (
     ("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )  # fmt: skip
-_TRACES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".qdrep")
+_TRACES: Final = (".json", ".json.gz", ".json.xz", ".json.zst", ".sqlite", ".nsys-rep", ".qdrep")
 
 
 class RankFile(Record, order=True):

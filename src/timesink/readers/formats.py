@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from timesink.errors import UnreadableTrace
 from timesink.untrusted.budget import FEWER, ReadLimits, crowded
-from timesink.untrusted.unpack import refuse_special
+from timesink.untrusted.unpack import ZSTANDARD_MAGIC, refuse_special
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.model.window import Window
 
 HEAD_BYTES = 4096
+_FRAME_BYTES = 132 << 10  # a block of a Zstandard frame is unpacked whole; it has 128 KiB at most
 OWN_LOG = (
     "give a profiler's trace of the same run; logs of your own need a reader, which is one file "
     "(docs/how-to/write-a-reader.md)"
@@ -93,13 +94,15 @@ def reader_of(path: Path) -> Reader:
 
 
 def head_of(path: Path) -> bytes:
-    """The first 4 KiB; empty for a folder. `UnreadableTrace` where the file cannot be opened."""
+    """The first 4 KiB, of a Zstandard file with its first block; empty for a folder. `UnreadableTrace` where the file
+    cannot be opened."""
     refuse_special(path)
     if path.is_dir():
         return b""
     try:
         with path.open("rb") as stream:
-            return stream.read(HEAD_BYTES)
+            head = stream.read(HEAD_BYTES)
+            return head + stream.read(_FRAME_BYTES) if head.startswith(ZSTANDARD_MAGIC) else head
     except OSError as error:
         raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
 

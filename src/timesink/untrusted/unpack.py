@@ -8,7 +8,6 @@ to more than any real trace would (a decompression bomb), is refused.
 
 import errno
 import stat
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,7 +23,7 @@ from timesink.untrusted.budget import FEWER, TRUSTED, ReadLimits, crowded, way_o
 
 GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
-_ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
 _HEAD_STEP = 64  # bytes of a packed head that are lost with the first damaged one
 _PIECE_BYTES = 1 << 20
 _PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with it
@@ -32,16 +31,35 @@ _WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zs
 
 
 def unpacked_head(head: bytes, most_bytes: int) -> bytes:
-    """The beginning of the text of a file that begins with `head`, up to where its gzip stream is damaged."""
-    if not head.startswith(GZIP_MAGIC):
+    """The beginning of the text of a file that begins with `head`, up to where its packing is damaged."""
+    packing = _packing(head)
+    if packing == "Zstandard":
+        return _zstandard_head(head, most_bytes)
+    if not packing:
         return head[:most_bytes]
-    text, stream = b"", zlib.decompressobj(wbits=31)
-    with suppress(zlib.error):
+    _, damage, open_member = _decompressor(packing)
+    text, member = b"", open_member()
+    with suppress(damage, EOFError):
         for at in range(0, len(head), _HEAD_STEP):
-            text += stream.decompress(head[at : at + _HEAD_STEP], most_bytes)
-            if len(text) >= most_bytes:
+            text += member.decompress(head[at : at + _HEAD_STEP], most_bytes)
+            if len(text) >= most_bytes or member.eof:
                 break
     return text[:most_bytes]
+
+
+def _zstandard_head(head: bytes, most_bytes: int) -> bytes:
+    import zstandard
+
+    with suppress(zstandard.ZstdError):
+        stream = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES).stream_reader(head)
+        return stream.read(most_bytes)
+    return b""
+
+
+def _packing(head: bytes) -> str:
+    """What a file that begins so is packed with: gzip, xz, Zstandard, or "" for a plain file."""
+    magics = {GZIP_MAGIC: "gzip", _XZ_MAGIC: "xz", ZSTANDARD_MAGIC: "Zstandard"}
+    return next((packing for magic, packing in magics.items() if head.startswith(magic)), "")
 
 
 def unpacked_whole(path: Path, limits: ReadLimits, remedy: str) -> tuple[bytes, str]:
@@ -71,9 +89,7 @@ class UnpackedFile:
     def packing(self) -> str:
         """What the file is packed with: gzip, xz, Zstandard, or "" for a plain file."""
         with self.path.open("rb") as stream:
-            head = stream.read(len(_XZ_MAGIC))
-        magics = {GZIP_MAGIC: "gzip", _XZ_MAGIC: "xz", _ZSTANDARD_MAGIC: "Zstandard"}
-        return next((packing for magic, packing in magics.items() if head.startswith(magic)), "")
+            return _packing(stream.read(len(_XZ_MAGIC)))
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         """The pieces of the text, in order. Each is valid until the next is asked for."""

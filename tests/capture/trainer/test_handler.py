@@ -1,7 +1,7 @@
 """The handler of torch.profiler with a stand-in for the profiler: folders, manifest, verdict, and what goes wrong."""
 
-import gzip
 import json
+import lzma
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -20,7 +20,7 @@ from timesink.capture.schedule import VARIABLE, StepSchedule
 from timesink.model.tables import DEVICE_OPS
 from timesink.readers import read
 
-TRACE = gzip.decompress(files("timesink.cli").joinpath("demo/gpt_before.json.gz").read_bytes())
+TRACE = lzma.decompress(files("timesink.cli").joinpath("demo/gpt_before.json.xz").read_bytes())
 
 
 class Profiler:

@@ -112,7 +112,7 @@ def test_a_gpu_may_be_named_and_sizes_decide_what_to_do() -> None:
 
 
 def test_bounds_are_those_of_the_measure_of_attainable_time() -> None:
-    demo = read(Path(str(files("timesink.cli") / "demo" / "gpt_before.json.gz")), cache=False)
+    demo = read(Path(str(files("timesink.cli") / "demo" / "gpt_before.json.xz")), cache=False)
     found, whole = classification(demo), attainable(demo).operators
     assert found is not None
     per_call = {

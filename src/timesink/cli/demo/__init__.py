@@ -60,7 +60,7 @@ def _diagnosed(name: str) -> tuple[Trace, Diagnosis]:
     from timesink.diagnosis.engine import diagnose
     from timesink.readers import read
 
-    with working(f"diagnosing {name}"), as_file(files("timesink.cli").joinpath(f"demo/{name}.json.gz")) as path:
+    with working(f"diagnosing {name}"), as_file(files("timesink.cli").joinpath(f"demo/{name}.json.xz")) as path:
         trace = read(path, cache=False)
         return trace, diagnose(trace)
 

@@ -1,4 +1,4 @@
-"""The PyTorch profiler's JSON (Kineto, Chrome trace events), plain or gzip.
+"""The PyTorch profiler's JSON (Kineto, Chrome trace events), plain or packed with gzip, xz or Zstandard.
 
 Times in the file are microseconds, whatever `displayTimeUnit` says (that is for viewers); they become exact int64
 nanoseconds, plus `baseTimeNanoseconds` where the file has one. `decoded` holds what the native decoder gives, `events`
@@ -27,7 +27,7 @@ class KinetoJson(Reader):
     priority = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """JSON, or gzip of JSON, that names no other writer. Whether it is a trace is for `read` to find."""
+        """JSON, plain or packed, that names no other writer. Whether it is a trace is for `read` to find."""
         text = unpacked_head(head, HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
         return text[:1] in (b"{", b"[") and _OTHER_WRITER not in text
 

@@ -232,7 +232,7 @@ def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
     records = "1 record" if ops == 1 else f"{ops:,} records"
     what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
     if ops == len(trace[DEVICE_OPS].filter(pl.col("kind") == "graph")):
-        return Lack(f"{what}, each a whole CUDA graph", "timesink capture nsys --cuda-graphs node -- python train.py")
+        return Lack(f"{what}, each a whole CUDA graph", "timesink capture nsys -- python train.py")
     return Lack(what, "record ten steps of the program")
 
 

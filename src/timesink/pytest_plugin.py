@@ -102,7 +102,7 @@ class GpuPerf:
         if unknown := set(self._marked) - known:
             raise pytest.UsageError(f"gpu_perf takes {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}")
         if self._marked.get("metric", "step_time") != "step_time":
-            raise pytest.UsageError("gpu_perf judges the metric step_time; gate counters with timesink gate --metrics")
+            raise pytest.UsageError("gpu_perf judges the metric step_time; gate counters with `timesink gate`")
 
     def __call__(self, body: Callable[..., object], *arguments: object, **named: object) -> None:
         """Time `body(*arguments, **named)`, one call per step."""

@@ -61,7 +61,7 @@ def report(
     if path is not None and path.suffix.lower() not in _HTML and not is_device:
         raise UsageError(
             f"a report is HTML, and {output} is not named so",
-            remedy="give -o FILE.html; `timesink diagnose -o FILE.md` writes Markdown, `-o FILE.json` JSON",
+            remedy="give -o FILE.html; `timesink diagnose TRACE -o FILE.md` writes Markdown, `-o FILE.json` JSON",
         )
     choice.check()
     trace = reading.trace(paths)

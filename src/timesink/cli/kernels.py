@@ -173,7 +173,8 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
     if KERNEL_PROFILES not in trace:
         raise UsageError(
             f"{path} holds no kernel profiles",
-            remedy="`timesink show` lists the kernels of a timeline; for a report see `timesink kernels --next`",
+            remedy=f"`timesink show {path}` lists the kernels of a timeline; `timesink kernels --next {path}` how to "
+            "profile them",
         )
     return trace
 

@@ -133,7 +133,7 @@ def _not_judged(trace: Trace) -> str:
     names = [name for device, name in device_names(trace).items() if name and device not in device_peaks(trace)]
     largest = f"{shortened(left.name, _LONGEST)} takes {share_text(left.largest_ratio)} of the kernels' time"
     if left.is_operator and names:
-        why = f"the peaks of {names[0]} are not known. To decide: name a GPU like it (timesink show ops TRACE --gpu H200)"
+        why = f"the peaks of {names[0]} are not known. To decide: timesink show ops TRACE --gpu H200, or one like it"
     else:
         why = as_started(
             trace, "what limits it needs Nsight Compute. To decide: timesink capture ncu -- python train.py"

@@ -250,7 +250,7 @@ def test_a_gpu_without_kernels_is_not_idle_where_the_profiler_lost_some(
 
 
 @pytest.mark.parametrize(
-    ("graphs", "remedy"), [(5, "timesink capture nsys --cuda-graphs node -- python train.py"), (4, "record ten steps")]
+    ("graphs", "remedy"), [(5, "timesink capture nsys -- python train.py"), (4, "record ten steps")]
 )
 def test_little_but_whole_graphs_asks_for_their_nodes(tmp_path: Path, graphs: int, remedy: str) -> None:
     """Five records, of which so many are whole CUDA graphs."""

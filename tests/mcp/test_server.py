@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,9 @@ from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMA
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
 from timesink.mcp import BUDGET_BYTES, MARK, text  # noqa: E402
+from timesink.mcp import server as server_module  # noqa: E402
 from timesink.mcp.captures import OpenCapture, open_document  # noqa: E402
+from timesink.mcp.declared import Declared  # noqa: E402
 from timesink.mcp.figures import kernel_rows, lines_document, statement_document, summary_document  # noqa: E402
 from timesink.mcp.findings import diagnosis_document, finding_document, window_around  # noqa: E402
 from timesink.mcp.server import build  # noqa: E402
@@ -171,6 +174,35 @@ def test_resources_and_prompts_are_listed_and_answer(root: Path) -> None:
 
     spoken(build([root]), talk)
     (root / "config.json").unlink()
+
+
+def test_calls_that_texts_for_agents_name_are_calls_that_the_tools_take(root: Path) -> None:
+    """`tool(word)` names the tool's own parameters, in their order; what stands for a value is quoted or a number."""
+    server = build([root], Declared({"train": ("true",)}, root, timeout_s=60))
+    told = "".join(
+        Path(server_module.__file__).with_name(page).read_text("utf-8") for page in ("prompts.md", "SKILL.md")
+    )
+
+    async def talk(client: Any, call: Call) -> None:
+        tools = {tool.name: list(tool.input_schema["properties"]) for tool in (await client.list_tools()).tools}
+        calls = [found for found in re.findall(r"\b(\w+)\(([^()]*)\)", told) if found[0] in tools]
+        assert len({name for name, _ in calls}) >= 8
+        for name, given in calls:
+            for at, word in enumerate(part.strip() for part in given.split(",") if part.strip()):
+                key, named, _ = word.partition("=")
+                mine = "handle" if key == "after" and name == "show" else key
+                assert mine in tools[name] if named else word[0] in "\"'{0123456789" or mine == tools[name][at], (
+                    name,
+                    given,
+                )
+        assert "path: " not in (wrong := (await call("diagnose", path="gpt_before.json.gz"))["error"])
+        assert (
+            "handle: field required" in wrong
+            and "it takes handle, limit (optional)" in wrong
+            and "pydantic" not in wrong
+        )
+
+    spoken(server, talk)
 
 
 def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(root: Path, tmp_path: Path) -> None:

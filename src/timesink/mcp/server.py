@@ -18,6 +18,7 @@ import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import ValidationError
 
 from timesink import __version__
 from timesink.diagnosis.registry import all_rules, find
@@ -44,9 +45,28 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempote
 _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
+class Server(MCPServer[Any]):
+    """A server that says of a call with wrong arguments what the tool takes."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """What the tool answers."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            schema = next(tool.input_schema for tool in await self.list_tools() if tool.name == name)
+            needed = schema.get("required", ())
+            takes = ", ".join(f"{key}{'' if key in needed else ' (optional)'}" for key in schema["properties"])
+            wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.__cause__.errors())
+            raise _refused(
+                UsageError(f"{name}: {'; '.join(wrong)}", remedy=f"it takes {takes or 'nothing'}")
+            ) from error
+
+
 def build(roots: Sequence[Path], declared: Declared | None = None) -> MCPServer[Any]:
     """A server that may read, and write new files, under these folders, and run the declared commands."""
-    server: MCPServer[Any] = MCPServer(
+    server = Server(
         "timesink", instructions=_PROMPTS["instructions"].format(MARK=MARK), version=__version__, log_level="ERROR"
     )
     captures = Captures(roots)

@@ -172,3 +172,39 @@ def test_show_has_the_rows_that_nsys_printed(name: str, capsys: pytest.CaptureFi
     totals = [int(row["Total Time (ns)"]) for row in csv.DictReader(page.read_text("utf-8").splitlines())]
     told = capsys.readouterr().out
     assert all(f'"total_ns": {total}' in told for total in totals)
+
+
+ANALYSED = """Processing [run1.sqlite] with [/opt/nsight/rules/cuda_memcpy_async.py]...
+
+ ** CUDA Async Memcpy with Pageable Memory (cuda_memcpy_async):
+
+Suggestion: If applicable, use PINNED memory instead.
+
+ Duration (ns)  Start (ns)   Src Kind  Bytes (MB)
+ -------------  ----------  --------  ----------
+     1,234,567  1000000000  Pageable      12.345
+       234,567  2000000000  Pageable       1.345
+
+ ** GPU Gaps (gpu_gaps):
+
+There were no problems detected related to GPU utilization.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ANALYSED, ("cuda_memcpy_async found 2, gpu_gaps found nothing", "diagnose run1.sqlite")),
+        (ANALYSED[ANALYSED.index(" ** GPU") :], ("prints: gpu_gaps found nothing;", "diagnose REPORT.nsys-rep")),
+        (ANALYSED.replace("run1", "a\x1b[31mb"), ("cuda_memcpy_async found 2", "diagnose a\\x1b[31mb.sqlite")),
+        (ANALYSED.replace("(gpu_gaps)", "(gpu_time_util:2)"), ("gpu_time_util found nothing", "run1")),
+        (ANALYSED.replace("1,234,567", "1234567.5").replace("\n", "\r\n"), ("cuda_memcpy_async found 2", "run1")),
+    ],
+)
+def test_what_nsys_analyze_prints_is_named_and_its_report_asked_for(
+    text: str, said: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "analyze.txt").write_text(text, newline="")
+    with pytest.raises(UnreadableTrace) as raised:
+        read([tmp_path / "analyze.txt"])
+    assert said[0] in str(raised.value) and said[1] in raised.value.remedy

@@ -145,6 +145,16 @@ RULED_COLUMN: Final = Pattern(
     "-{3,}", "a column of a table, in the line below its head (text pages)",
     ("-----  ---------", "----------"), "--",
 )
+ANALYSIS: Final = Pattern(
+    r"(?m)^ *\*\* .* \((?P<rule>cuda_(?:memcpy|memset|api)_a?sync|gpu_gaps|gpu_time_util|\w+_mem_ops)(?::.*)?\):?\s*$",
+    "the head of a rule of `nsys analyze`",
+    (" ** CUDA Async Memcpy with Pageable Memory (cuda_memcpy_async):", " ** GPU Gaps (gpu_gaps):"),
+    " ** CUDA API Summary (cuda_api_sum):",
+)
+ANALYSED: Final = Pattern(
+    r"(?m)^Processing \[(?P<report>[^\]\n]+)\] with \[", "the export that `nsys analyze` looked at",
+    "Processing [report1.sqlite] with [/opt/nsight/rules/gpu_gaps.py]...", "Processing events",
+)
 SUMS_TABLE: Final = Pattern(
     r'(?m)^[\s{|]*"?(?:Time ?\(%\)"?(?:[ ,|]+|:.*\n\s*)"?Total Time'
     r'|Total \((?:[KMG]i?)?B\)"?(?:[ ,|]+|:.*\n\s*)"?(?:Count|Operations)'

@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from timesink.errors import UnreadableTrace
-from timesink.knowledge.profiler_texts import API_VERSION, CUDA_CALL, RULED_COLUMN, SUMS_COLUMN, SUMS_TABLE
+from timesink.knowledge.profiler_texts import (
+    ANALYSED,
+    ANALYSIS,
+    API_VERSION,
+    CUDA_CALL,
+    RULED_COLUMN,
+    SUMS_COLUMN,
+    SUMS_TABLE,
+)
 from timesink.model.tables import SOURCES, SUMS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.csv_pages import number
-from timesink.untrusted import read_rows
+from timesink.untrusted import read_rows, scrub
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.plain_json import parsed
 
@@ -38,6 +46,9 @@ def read_stats(path: Path, format_name: str, limits: ReadLimits) -> Trace:
         raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy=_EXPORT)
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
+        if ANALYSIS.search(text) and not SUMS_TABLE.search(text):
+            why, remedy = _analysed(text)
+            raise UnreadableTrace(path, why, remedy=remedy)
         tables = list(_of_json(text)) or list(_of_lines(text))
     except ValueError as error:
         raise UnreadableTrace(path, f"no table of sums: {error}", remedy=_EXPORT) from error
@@ -65,6 +76,23 @@ def read_stats(path: Path, format_name: str, limits: ReadLimits) -> Trace:
         *noted(NoteKind.DAMAGE, "rows whose figures cannot be read", damaged, SUMS),
     )
     return Trace(str(path), {SOURCES: SOURCES.build(source), SUMS: SUMS.build(frame)}, notes)
+
+
+def _analysed(text: str) -> tuple[str, str]:
+    """What the rules of `nsys analyze` found, as a reason why this is no profile; and where that one is."""
+    heads = [*ANALYSIS.finditer(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    found = []
+    for head, end in zip(heads, ends, strict=True):
+        lines = [line.split() for line in text[head.end() : end].splitlines()]
+        rows = sum(bool(words) and words[0].replace(",", "").replace(".", "").isdigit() for words in lines)
+        found.append(f"{head['rule']} found {rows or 'nothing'}")
+    report = ANALYSED.search(text)
+    name = scrub(report["report"], 80) if report else "REPORT.nsys-rep"
+    return (
+        f"what `nsys analyze` prints: {', '.join(found)}; its rows have no whole that they are a part of",
+        f"timesink diagnose {name}, the report that it looked at, says what they cost",
+    )
 
 
 _Table = tuple[list[str], list[list[str]]]

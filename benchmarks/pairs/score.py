@@ -2,7 +2,9 @@
 
     python -m benchmarks.pairs.score [--side tune] [--only NAME,NAME]
 
-A pair counts where the captured step is 3 % slower with the change.
+A pair counts where the captured step is 3 % slower with the change. Beside the pairs of this folder are the programs of
+the eleventh set of faults, the fix before and the fault after, whose kinds were written down and split by the hash
+before `compare` saw the first.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.slower import SHOWN
@@ -28,16 +30,34 @@ from timesink.verify.compare import compare_captures
 from timesink.verify.environment import capture_facts
 from timesink.verify.outcomes import GateResult
 
-CAPTURES: Final = Path(__file__).parent / "captures"
-OWED: Final = json.loads((CAPTURES.parent / "owed.json").read_text(encoding="utf-8"))
-SIDES: Final = ("before", "after")
+HERE: Final = Path(__file__).parent
 SEED: Final = "timesink pairs 1"
 
 
-def side_of(name: str) -> str:
-    """`tune`, or `aside`: what nothing may be tuned on. By turns in the order of a hash, so that both are as many."""
-    order = sorted(OWED, key=lambda one: hashlib.sha256(f"{SEED}:{one}".encode()).hexdigest())
-    return ("tune", "aside")[order.index(name) % 2]
+class PairSet(NamedTuple):
+    """Pairs of one kind: their archives, what is owed of each, and what stands in a file's name on both sides."""
+
+    folder: Path
+    owed: dict[str, Any]
+    sides: tuple[str, str]
+
+    def split(self) -> dict[str, str]:
+        """`tune`, or `aside`: what nothing may be tuned on. By turns in the order of a hash: both are as many."""
+        order = sorted(self.owed, key=lambda one: hashlib.sha256(f"{SEED}:{one}".encode()).hexdigest())
+        return {name: ("tune", "aside")[at % 2] for at, name in enumerate(order)}
+
+
+SETS: Final = tuple(
+    PairSet(folder, json.loads((HERE / owed).read_text(encoding="utf-8")), sides)
+    for folder, owed, sides in (
+        (HERE / "captures", "owed.json", ("before", "after")),
+        (HERE.parent / "faults" / "captures" / "eleventh", "owed_eleventh.json", ("high.fix", "high.fault")),
+    )
+)
+OWED: Final = {name: owed for of_set in SETS for name, owed in of_set.owed.items()}
+SIDE_OF: Final = {name: side for of_set in SETS for name, side in of_set.split().items()}
+ONE_MODEL: Final = {"SLOWER", "OTHER_KERNELS", "WAITING", "WAITS", "COPIES"}
+"""Changes that leave a model's operators and their shapes as they were."""
 
 
 class Scored(NamedTuple):
@@ -67,6 +87,11 @@ class Scored(NamedTuple):
         return first in kinds and bool(re.search(named, self.lead))
 
     @property
+    def is_one_model(self) -> bool:
+        """Whether the change left operators and shapes alone."""
+        return ONE_MODEL.issuperset(OWED[self.name]["kinds"])
+
+    @property
     def is_suspected(self) -> bool | None:
         """Whether the setting that was changed could do it, says the list; None where none was."""
         setting = OWED[self.name]["setting"]
@@ -79,12 +104,12 @@ class Scored(NamedTuple):
         return abs(sum(one.delta_ns for one in self.result.changes) - change_ns) / max(abs(change_ns), 1.0)
 
 
-def scored(archive: Path) -> Scored | None:
+def scored(archive: Path, sides: tuple[str, str]) -> Scored | None:
     """The pair in an archive; None where it holds one side alone."""
     name, tool = archive.name.split(".")[:2]
     with tempfile.TemporaryDirectory() as scratch:
         unpacked(archive, folder := Path(scratch))
-        files = [next(folder.glob(f"{name}.{side}.[js]*"), None) for side in SIDES]
+        files = [next(folder.glob(f"{name}.{side}.[js]*"), None) for side in sides]
         if None in files:
             return None
         kept = tuple(file for file in files if file)
@@ -108,10 +133,12 @@ def _told(file: Path) -> Trace:
 
 def all_scored(side: str = "", only: Sequence[str] = ()) -> Iterator[Scored]:
     """Every pair that was captured, of one side of the split or of both."""
-    for archive in sorted(CAPTURES.glob("*.tar.xz")):
-        name = archive.name.partition(".")[0]
-        if side in ("", side_of(name)) and (not only or name in only) and (found := scored(archive)):
-            yield found
+    for of_set in SETS:
+        for archive in sorted(of_set.folder.glob("*.tar.xz")):
+            name = archive.name.partition(".")[0]
+            is_asked = name in of_set.owed and side in ("", SIDE_OF[name]) and (not only or name in only)
+            if is_asked and (found := scored(archive, of_set.sides)):
+                yield found
 
 
 def main() -> None:
@@ -121,14 +148,14 @@ def main() -> None:
     given = parser.parse_args()
     counts = Counter[tuple[str, str, str]]()
     for one in all_scored(given.side, [name for name in given.only.split(",") if name]):
-        side = side_of(one.name)
+        side = SIDE_OF[one.name]
         told = ("right" if one.is_right else "WRONG") if one.is_shown else "hidden"
         counts[side, one.tool, told] += 1
         joined = one.result.joined_ratio
         before, after = (time_ns / 1e6 for time_ns in one.steps_ns)
         print(
             f"{told} {side} {one.tool} {one.name}: {before:.2f} -> {after:.2f} ms, {one.lead}; parts off by "
-            f"{100 * one.apart_ratio:.2g} %, joined {100 * (joined or 0):.1f} %, suspected {one.is_suspected}",
+            f"{100 * one.apart_ratio:.2g} %, joined {100 * (joined or 0):.1f} %{' of one model' * one.is_one_model}, suspected {one.is_suspected}",
             flush=True,
         )
     for key in sorted(counts):

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from benchmarks.blocks import blocks_ms
 from benchmarks.compiling import spikes
-from benchmarks.compiling.programs import PROGRAMS, SLOW, Setting, Step
+from benchmarks.compiling.programs import PROGRAMS, SLOW, Setting
 from torch.profiler import ProfilerActivity, profile, schedule
 
 WARM, ACTIVE, LEAD_IN, SETTLE = 8, 12, 2, 6
@@ -35,19 +36,6 @@ SEEDS = 2
 def synchronize(setting: Setting) -> None:
     if not setting.dry:
         torch.cuda.synchronize()
-
-
-def timed(step: Step, setting: Setting, rounds: int, steps: int) -> list[float]:
-    """Milliseconds per step of each round; the device is waited for at its end only."""
-    found = []
-    for _ in range(rounds):
-        synchronize(setting)
-        begin = time.perf_counter()
-        for _ in range(steps):
-            step()
-        synchronize(setting)
-        found.append((time.perf_counter() - begin) / steps * 1e3)
-    return found
 
 
 def profiler(setting: Setting, active: int, target: Path, shapes: bool, collections: bool = False) -> profile:
@@ -68,21 +56,19 @@ def profiler(setting: Setting, active: int, target: Path, shapes: bool, collecti
 
 def run_program(name: str, variant: str, out: Path, setting: Setting) -> None:
     step = PROGRAMS[name](variant == "broken", setting)
-    begin = time.perf_counter()
-    step()
-    synchronize(setting)
-    first_s = time.perf_counter() - begin
+    wait = functools.partial(synchronize, setting)
+    (first_ms,) = blocks_ms(step, wait, 1, 1)
     slow = name in SLOW
     for _ in range(4 if slow else WARM):
         step()
-    rounds = timed(step, setting, 3 if slow else ROUNDS, 4 if slow or setting.dry else PER_ROUND)
+    rounds = blocks_ms(step, wait, 3 if slow else ROUNDS, 4 if slow or setting.dry else PER_ROUND)
     target = out / f"{name}.{variant}.rank{rank()}.json"
     with profiler(setting, ACTIVE, target, shapes=True) as running:
         for _ in range(LEAD_IN + ACTIVE):
             step()
             running.step()
     measured = {"name": name, "variant": variant, "step_ms": statistics.median(rounds), "rounds_ms": rounds}
-    write(out, target.stem, {**measured, "first_step_s": first_s})
+    write(out, target.stem, {**measured, "first_step_s": first_ms / 1e3})
 
 
 def planted(kind: str, seed: int) -> int:

@@ -27,8 +27,11 @@ import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from benchmarks.blocks import blocks_ms
 
 STEPS, LEAD_IN, WARM = 5, 2, 6
 LONGEST_S, PACKING_S, STARTS_BY = 80, 35, 0.35
@@ -103,18 +106,8 @@ def done(dry: bool) -> None:
 
 def timed_ms(step: Any, dry: bool) -> list[float]:
     """Blocks of steps without a profiler: the mean step of each."""
-    begun = time.perf_counter()
-    step()
-    done(dry)
-    count = 1 if dry else max(4, min(30, round(0.06 / (time.perf_counter() - begun))))
-    blocks = []
-    for _ in range(1 if dry else 5):
-        begun = time.perf_counter()
-        for _ in range(count):
-            step()
-        done(dry)
-        blocks.append((time.perf_counter() - begun) / count * 1e3)
-    return blocks
+    (first_ms,) = blocks_ms(step, partial(done, dry), 1, 1)
+    return blocks_ms(step, partial(done, dry), *((1, 1) if dry else (5, max(4, min(30, round(60 / first_ms))))))
 
 
 def prepared(name: str, is_changed: bool, dry: bool) -> Any:

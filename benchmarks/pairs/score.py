@@ -155,7 +155,8 @@ def main() -> None:
         before, after = (time_ns / 1e6 for time_ns in one.steps_ns)
         print(
             f"{told} {side} {one.tool} {one.name}: {before:.2f} -> {after:.2f} ms, {one.lead}; parts off by "
-            f"{100 * one.apart_ratio:.2g} %, joined {100 * (joined or 0):.1f} %{' of one model' * one.is_one_model}, suspected {one.is_suspected}",
+            f"{100 * one.apart_ratio:.2g} %, joined {100 * (joined or 0):.1f} %"
+            f"{' of one model' * one.is_one_model}, suspected {one.is_suspected}",
             flush=True,
         )
     for key in sorted(counts):

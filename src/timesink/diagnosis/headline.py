@@ -20,7 +20,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import (
     drifting,
     guessed_steps,
-    number,
+    replay_notes,
     work_outside,
 )
 from timesink.knowledge.assumptions import replay as assumed
@@ -29,7 +29,6 @@ from timesink.measures.ranks.parity import differences, missing_text, parity_fac
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.timeline import device_names, device_timeline, of_device
-from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import LEAST_NS, known
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.intervals import Intervals
@@ -208,7 +207,7 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     """What ranks differ in, what the reader noted on the import, and what limits the figures, in this order."""
     collected = [Note(text) for text in _unequal_ranks(trace)]
     collected += [Note(note.message, note.kind.value, note.count, note.table) for note in trace.notes]
-    collected += [Note(text) for text in _graph_notes(trace)]
+    collected += [Note(text) for text in replay_notes(trace)]
     if not_diagnosable(trace) is not None:
         return tuple(collected)
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
@@ -229,23 +228,6 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     elif estimate := _estimated_step(trace):
         collected.append(Note(estimate))
     return tuple(collected)
-
-
-def _graph_notes(trace: Trace) -> tuple[str, ...]:
-    """How many kernels of graph replays are known by the operators that were captured, and why others are not; where
-    none is and they are most of what ran, where operators would come from."""
-    found = graph_replays(trace)
-    joined = f"{found.joined:,} of {found.replayed:,} kernels that graphs replay are joined to what was captured"
-    if found.replayed and not found.joined and 2 * found.replayed > trace[DEVICE_OPS].height:
-        joined += ": --capture TRACE takes operators, shapes and lines from a trace in which they are captured"
-    elif not found.joined and not found.refused:
-        return ()
-    how = "node id" if found.by_node == found.joined else "name, launch shape and order"
-    refused = sorted(found.refused.items(), key=lambda reason: (-reason[1], reason[0]))
-    return (
-        f"{joined}, by {how}" if found.joined else joined,
-        *(f"{number(count, 'kernel')} that graphs replay are joined to nothing: {why}" for why, count in refused),
-    )
 
 
 def _estimated_step(trace: Trace) -> str:

@@ -13,11 +13,12 @@ from timesink.measures.steps.marks import StepMarker
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.known import known
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import THREADS
+from timesink.model.tables import DEVICE_OPS, THREADS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted import shortened
@@ -123,6 +124,23 @@ def per_period(trace: Trace, count: float) -> str:
 def number(count: float, noun: str, plural: str = "") -> str:
     """A count and its noun: ``1 graph``, ``3 graphs``."""
     return f"{count:.0f} {noun if round(count) == 1 else plural or noun + 's'}"
+
+
+def replay_notes(trace: Trace) -> tuple[str, ...]:
+    """How many kernels of graph replays are known by the operators that were captured, and why others are not; where
+    none is and they are most of what ran, where operators would come from."""
+    found = graph_replays(trace)
+    joined = f"{found.joined:,} of {found.replayed:,} kernels that graphs replay are joined to what was captured"
+    if found.replayed and not found.joined and 2 * found.replayed > trace[DEVICE_OPS].height:
+        joined += ": --capture TRACE takes operators, shapes and lines from a trace in which they are captured"
+    elif not found.joined and not found.refused:
+        return ()
+    how = "node id" if found.by_node == found.joined else "name, launch shape and order"
+    refused = sorted(found.refused.items(), key=lambda reason: (-reason[1], reason[0]))
+    return (
+        f"{joined}, by {how}" if found.joined else joined,
+        *(f"{number(count, 'kernel')} that graphs replay are joined to nothing: {why}" for why, count in refused),
+    )
 
 
 def as_started(trace: Trace, text: str) -> str:

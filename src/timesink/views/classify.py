@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from timesink.diagnosis.words import replay_notes
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
@@ -44,7 +45,9 @@ def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -
             sheet = listed("classify.kernels", rows, _BY_SAMPLES)
             return Page("what limits the GPU, by sampled counters", (first_rows(sheet, top),))
         raise UsageError(
-            "no kernel of this trace belongs to an operator, and no counters were sampled",
+            "; ".join(
+                ("no kernel of this trace belongs to an operator, and no counters were sampled", *replay_notes(trace))
+            ),
             remedy="capture operators with their shapes (timesink capture torch), or sample counters (timesink capture "
             "nsys --gpu-metrics), or give an ncu report",
         )
@@ -141,6 +144,7 @@ def _notes(trace: Trace, found: Classification, gpu: GpuPeaks | None) -> Iterato
     known = device_peaks(trace).get(found.device)
     if gpu is not None and known is not None and gpu is not known:
         yield f"compared with {gpu.product}, as --gpu says, and not with the {known.product} that the trace names"
+    yield from replay_notes(trace)
     rank, device = found.device
     yield f"shown: rank {rank}, GPU {device}, which has the most kernel time"
 

@@ -24,6 +24,7 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ranks import with_capture
 from timesink.records import replace
+from timesink.views.classify import classification_page
 
 Kernel = tuple[str, int]  # its name and its blocks
 LAYER: list[Kernel] = [("norm", 8), ("gemm", 64), ("gelu", 32), ("gemm", 96)]
@@ -114,6 +115,8 @@ def test_where_replays_are_all_that_is_seen_the_way_to_their_operators_is_said(t
     (said,) = [note.message for note in diagnose(read(alone)).notes if "graphs replay" in note.message]
     assert said.startswith(f"0 of {2 * len(STEP)} kernels")
     assert "--capture TRACE" in said
+    with pytest.raises(UsageError, match="--capture TRACE"):
+        classification_page(read(alone), 10)
     counted = tmp_path / "answer.json"
     sql = "SELECT count(*) AS nodes FROM graph_nodes"
     asked = ["query", str(alone), sql, "--capture", str(caught), "-o", str(counted), "--no-cache"]

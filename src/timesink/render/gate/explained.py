@@ -86,7 +86,10 @@ def changes(result: GateResult) -> Sheet:
     joined = (
         "" if result.joined_ratio is None else f"; {100 * result.joined_ratio:.0f} % of compute is joined by shapes"
     )
-    note = f"sum: {_signed(total_ns)} {per(result)}, of which {_signed(unexplained_ns)} unexplained{joined}"
+    first = result.changes[0] if result.changes else None
+    is_blind = first is not None and first.kind is ChangeKind.SLOWER and not any(one.op for one in first.works)
+    doubt = "; no operator is recorded: other data of one launch size would look the same" if is_blind else ""
+    note = f"sum: {_signed(total_ns)} {per(result)}, of which {_signed(unexplained_ns)} unexplained{joined}{doubt}"
     return listed("gate.changes", rows, note)
 
 

@@ -60,3 +60,27 @@ def test_a_metric_that_is_missing_now_never_passes(tmp_path: Path, capsys: pytes
     arguments = ["gate", "--metrics", str(tmp_path / "now.json"), "--metrics-before", str(tmp_path / "base.json")]
     assert run(arguments) != 0
     assert "not measured now" in " ".join(capsys.readouterr().out.split())
+
+
+TOPIC = {"fps": 24.5, "tokens_per_s": 100, "sm_pct": 89.0, "dram_pct": 60, "achieved_occupancy_pct": 50,
+         "bf16_tflop_per_s": 600, "OverlapScore": 0.8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "better", "code"),
+    [*((name, 9.6 / 24.5, None, 1) for name in TOPIC), *((name, 1.01, None, 0) for name in TOPIC),
+     *((name, 0.96, None, 0) for name in TOPIC), ("p99_ms", 1.01, None, 1), ("p99_ms", 0.5, None, 0),
+     ("goodness", 1.01, None, 1), ("goodness", 0.99, None, 1), ("goodness", 1.01, "higher", 0),
+     ("goodness", 0.99, "higher", 1), ("goodness", 0.99, "lower", 0)],
+)  # fmt: skip
+def test_the_topics_own_names_fail_where_they_fall_and_what_says_no_direction_may_not_differ(
+    name: str, times: float, better: str | None, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value, more = TOPIC.get(name, 10.0), {"better": better} if better else {}
+    for file, number in (("base.json", value), ("now.json", value * times)):
+        (tmp_path / file).write_text(json.dumps({name: {"value": number, **more}}))
+    assert (
+        run(["gate", "--metrics", str(tmp_path / "now.json"), "--metrics-before", str(tmp_path / "base.json")]) == code
+    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert code == 0 or ("is better" in said)

@@ -32,15 +32,17 @@ def test_time_and_throughput_are_stated_with_their_scope(demo: tuple[Trace, Trac
     named = replace(after, facts={"resolution": "512"})
     lines = said(named, before)
     assert lines["attribution"].endswith("(at resolution=512, as profiled)")
-    assert lines["throughput"] == (
-        "the median step takes 9.32 ms, 107 steps/s (11 steady steps, as profiled, resolution=512), 12.3 ms before "
-        "(-24.5 %; one run each)"
+    assert "throughput" not in lines
+    assert lines["profiled step"] == (
+        "the median step takes 9.32 ms (11 steady steps, resolution=512; no throughput: a profiler ran), 12.3 ms "
+        "before (-24.5 %; one run each)"
     )
 
 
 def test_steps_without_a_profiler_count_where_they_were_timed(demo: tuple[Trace, Trace]) -> None:
     timed = replace(demo[0], unprofiled_steps_ns=(10e6, 11e6, 12e6))
     assert said(timed)["throughput"] == "the median step takes 11.0 ms, 90.9 steps/s (3 steps without a profiler)"
+    assert "before" not in said(timed, demo[1])["throughput"]  # whose steps a profiler slowed
 
 
 def test_graph_breaks_are_stated_as_a_change_with_the_first_place() -> None:
@@ -53,14 +55,14 @@ def test_steps_that_stand_out_are_stated_apart_with_their_causes() -> None:
     """One collection of garbage of 38 steps: by itself, and not as what a step takes."""
     lines = said(simulated(3, "gc")[0])
     assert "against p50 681 us: 1 garbage collection" in lines["spikes"]
-    assert lines["throughput"].startswith("the median step takes 681 us")
+    assert lines["profiled step"].startswith("the median step takes 681 us")
     assert "spikes" not in said(simulated(3, None)[0])
 
 
 def test_the_command_prints_the_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "statement", str(DEMO / "gpt_before.json.xz")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["attribution", "throughput"]
+    assert [line.split(":")[0] for line in lines] == ["attribution", "profiled step"]
 
 
 def test_a_trace_that_shows_nothing_of_it_is_refused() -> None:

@@ -49,7 +49,7 @@ SUITE: Final = Option("--suite", "NAME", "Name of what is compared, in reports a
 THRESHOLD: Final = Option("--threshold", "SHARE", "Changes of step time under this do not matter.")
 TIMED: Final = Option("--timed", "N", "Steps to time without a profiler.")
 TIMEOUT: Final = Option("--timeout", "S", "Longest a run may take, in seconds.", rare=True)
-TOP: Final = Option("--top", "N", "Rows of each table.", least=1)
+TOP: Final = Option("--top", "N", "Rows of each table; else people read some, and JSON and CSV hold all.", least=1)
 UNPROFILED: Final = Option(
     "--unprofiled-step-ms",
     "MS",

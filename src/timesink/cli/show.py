@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
-from timesink.cli.options import PATHS, SEQUENCE, TOP, PageOutput, PricedReading, Reading
+from timesink.cli.options import PATHS, SEQUENCE, TOP, DescribedReading, PageOutput, PricedReading, Reading
 from timesink.cli.output import working
 from timesink.cli.parameters import Option
 from timesink.errors import UsageError
-from timesink.records import Record
+from timesink.records import Record, replace
 from timesink.render import Format
 from timesink.untrusted import scrub
 
@@ -34,11 +34,12 @@ def _show(
     *,
     times: str = "",
     gpu: str = "",
+    top: int | None = None,
 ) -> int:
     """Read the traces, make the page of a view, and write it; the exit code.
 
     `doing` is shown meanwhile. Where the view needs a timeline, `times` is what a file without one is refused as
-    lacking; where it needs work of a GPU, `gpu` is.
+    lacking; where it needs work of a GPU, `gpu` is. `top`: how many rows were asked for.
     """
     from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
 
@@ -50,13 +51,18 @@ def _show(
         if gpu:
             check_device_work(trace, gpu)
         shown = page(trace)
-    target.show(shown)
+    target.show(_as_asked(shown, top))
     return 0
+
+
+def _as_asked(page: Page, top: int | None) -> Page:
+    """Where a number of rows was asked for, programs too read so many."""
+    return page if top is None else replace(page, sheets=tuple(replace(sheet, more=()) for sheet in page.sheets))
 
 
 def steps(
     paths: Annotated[list[Path], PATHS],
-    top: Annotated[int, TOP] = 10,
+    top: Annotated[int | None, TOP] = None,
     tree: Annotated[bool, Option("--tree", "", "Ranges by path: each under those around it.")] = False,
     by_thread: Annotated[bool, Option("--by-thread", "", "Ranges or calls per thread.")] = False,
     kernels_of: Annotated[
@@ -84,17 +90,17 @@ def steps(
 
     def page(trace: Trace) -> Page:
         if kernels_of is not None:
-            return operator_kernels_page(trace, top, kernels_of)
+            return operator_kernels_page(trace, top or 10, kernels_of)
         if tree:
-            return ranges_page(trace, top, tree=tree, by_thread=by_thread)
-        return calls_page(trace, top, by_thread=by_thread) if by_thread else summary_page(trace, top)
+            return ranges_page(trace, top or 10, tree=tree, by_thread=by_thread)
+        return calls_page(trace, top or 10, by_thread=by_thread) if by_thread else summary_page(trace, top or 10)
 
-    return _show(paths, page, "measuring", writing, reading, times="times")
+    return _show(paths, page, "measuring", writing, reading, times="times", top=top)
 
 
 def ranges(
     paths: Annotated[list[Path], PATHS],
-    top: Annotated[int, TOP] = 10,
+    top: Annotated[int | None, TOP] = None,
     tree: Annotated[bool, Option("--tree", "", "Ranges by path: each under those around it.")] = False,
     by_thread: Annotated[bool, Option("--by-thread", "", "Ranges or calls per thread.")] = False,
     *,
@@ -106,17 +112,18 @@ def ranges(
 
     return _show(
         paths,
-        lambda trace: ranges_page(trace, top, tree=tree, by_thread=by_thread),
+        lambda trace: ranges_page(trace, top or 10, tree=tree, by_thread=by_thread),
         "measuring",
         writing,
         reading,
         times="times",
+        top=top,
     )
 
 
 def calls(
     paths: Annotated[list[Path], PATHS],
-    top: Annotated[int, TOP] = 10,
+    top: Annotated[int | None, TOP] = None,
     by_thread: Annotated[bool, Option("--by-thread", "", "Ranges or calls per thread.")] = False,
     *,
     writing: PageOutput,
@@ -126,13 +133,19 @@ def calls(
     from timesink.views.summary import calls_page
 
     return _show(
-        paths, lambda trace: calls_page(trace, top, by_thread=by_thread), "measuring", writing, reading, times="times"
+        paths,
+        lambda trace: calls_page(trace, top or 10, by_thread=by_thread),
+        "measuring",
+        writing,
+        reading,
+        times="times",
+        top=top,
     )
 
 
 def idle(
     paths: Annotated[list[Path], PATHS],
-    top: Annotated[int, Option("--top", "N", "Rows of the table of places.", least=1)] = 15,
+    top: Annotated[int | None, TOP] = None,
     *,
     writing: PageOutput,
     reading: Reading,
@@ -143,12 +156,20 @@ def idle(
     """
     from timesink.views.summary import idle_page
 
-    return _show(paths, lambda trace: idle_page(trace, top), "blaming idle time", writing, reading, gpu="idle time")
+    return _show(
+        paths,
+        lambda trace: idle_page(trace, top or 15),
+        "blaming idle time",
+        writing,
+        reading,
+        gpu="idle time",
+        top=top,
+    )
 
 
 def lines(
     paths: Annotated[list[Path], PATHS],
-    top: Annotated[int, TOP] = 15,
+    top: Annotated[int | None, TOP] = None,
     source: Annotated[
         Path | None, Option("--code", "DIR", "Where the program's files lie; else beside the capture.")
     ] = None,
@@ -165,17 +186,18 @@ def lines(
 
     return _show(
         paths,
-        lambda trace: lines_page(trace, top, source or folder_of(paths[0])),
+        lambda trace: lines_page(trace, top or 15, source or folder_of(paths[0])),
         "following stacks",
         writing,
         reading,
         gpu="time by line",
+        top=top,
     )
 
 
 def compilation(
     paths: Annotated[list[Path], PATHS],
-    top: Annotated[int, TOP] = 20,
+    top: Annotated[int | None, TOP] = None,
     *,
     writing: PageOutput,
     reading: Reading,
@@ -187,7 +209,9 @@ def compilation(
     """
     from timesink.views.summary import compile_page
 
-    return _show(paths, lambda trace: compile_page(trace, top), "summing up compilation", writing, reading)
+    return _show(
+        paths, lambda trace: compile_page(trace, top or 20), "summing up compilation", writing, reading, top=top
+    )
 
 
 def checks(
@@ -227,12 +251,12 @@ def statement(
     ] = None,
     *,
     writing: PageOutput,
-    reading: Reading,
+    reading: DescribedReading,
 ) -> int:
     """Print one-line results to quote.
 
     Where the time goes, how long a step takes, what overlaps and what the compiler made of it, each with its scope:
-    steps, facts of the run (--fact of capture), as profiled or not. What a trace does not show is left out.
+    steps, facts of the run (--fact, here or of capture), as profiled or not. What a trace does not show is left out.
     """
     target = writing.sink([*paths, *(before or [])])
     page = _stated(paths, before, reading)
@@ -244,12 +268,14 @@ def statement(
     return 0
 
 
-def _stated(paths: list[Path], before: list[Path] | None, reading: Reading) -> Page:
+def _stated(paths: list[Path], before: list[Path] | None, reading: DescribedReading) -> Page:
     """The statement of traces, or of logs of stages."""
     from timesink.views.pipeline import Staged, are_records
     from timesink.views.statement import logged_statement_page, statement_page
 
     if are_records([*paths, *(before or [])]):
+        if reading.fact:
+            raise UsageError("logs of stages say their own facts", remedy="leave --fact away")
         return logged_statement_page(Staged.logged(paths), Staged.logged(before) if before else None)
     trace, unchanged = reading.trace(paths), reading.trace(before) if before else None
     with working("writing the statement"):
@@ -292,7 +318,7 @@ class PlannedModel(Record, kw_only=True):
 
 def ops(
     paths: Annotated[list[Path] | None, PATHS] = None,
-    top: Annotated[int, TOP] = 30,
+    top: Annotated[int | None, TOP] = None,
     *,
     planned: PlannedModel,
     reading: Reading,
@@ -320,7 +346,9 @@ def ops(
         from timesink.views.classify import classification_page, counters_page
 
         is_report = KERNEL_PROFILES in trace and not trace.get(DEVICE_OPS).height
-        target.show(counters_page(trace, top) if is_report else classification_page(trace, top, named))
+        rows = top or 30
+        page = counters_page(trace, rows) if is_report else classification_page(trace, rows, named)
+        target.show(_as_asked(page, top))
     return 0
 
 

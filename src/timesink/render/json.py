@@ -46,7 +46,7 @@ def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
 def render_page(page: Page, style: Style) -> str:
     """Every sheet of the page as a list of objects, under the sheet's key."""
     sheets = {
-        sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.rows]
+        sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.all_rows]
         for sheet in page.sheets
     }
     head = {"title": page.title, **({"lede": page.lede} if page.lede else {})}

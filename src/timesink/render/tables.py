@@ -278,7 +278,7 @@ def render_csv(page: Page, _style: Style) -> str:
         if len(page.sheets) > 1:
             text.write(f"{'' if not number else chr(10)}# {sheet.key}\n")
         writer.writerow(column.key for column in sheet.columns)
-        writer.writerows([_plain(cell) for cell in row] for row in sheet.rows)
+        writer.writerows([_plain(cell) for cell in row] for row in sheet.all_rows)
     return defuse_lines(text.getvalue())
 
 

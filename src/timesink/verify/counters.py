@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
-from timesink.knowledge.metric_names.patterns import MORE_IS_BETTER, NCU_METRIC
+from timesink.knowledge.metric_names.patterns import LESS_IS_BETTER, MORE_IS_BETTER, NCU_METRIC
 from timesink.records import Record
 from timesink.untrusted.plain_json import parsed
 from timesink.verify import round_floats
@@ -66,13 +66,23 @@ def compare_counter(before: Counter, after: Counter, tolerance: float) -> Change
     if not (math.isfinite(before.value) and math.isfinite(after.value)):
         return invalid(tolerance, Reason.BAD_VALUES, "a counter is not finite", "measure it again")
     old, new = round_floats(before.value), round_floats(after.value)  # as a baseline file would hold them
-    gap = new - old if after.better is Better.LOWER else old - new
+    gap = abs(new - old) if after.better is Better.NEITHER else new - old if after.better is Better.LOWER else old - new
     allowed = tolerance if after.how is How.SHARE else tolerance * abs(before.value)
     if abs(gap) <= allowed:
         return ChangeVerdict(Outcome.NO_DIFFERENCE, tolerance)
-    unit = "points" if after.how is How.SHARE else "%"
-    explanation = f"may differ by {100 * tolerance:g} {unit}" if tolerance > EXACT_TOLERANCE else "may not differ"
-    return ChangeVerdict(Outcome.SLOWER if gap > 0 else Outcome.FASTER, tolerance, explanation=explanation)
+    return ChangeVerdict(
+        Outcome.SLOWER if gap > 0 else Outcome.FASTER, tolerance, explanation=_allowed(after, tolerance)
+    )
+
+
+def _allowed(counter: Counter, tolerance: float) -> str:
+    """Which direction is good, and how far it may go the other way."""
+    if counter.better is Better.NEITHER:
+        return 'may not differ, for nothing says whether more is better: "better" may be "higher" or "lower"'
+    good, way = ("less", "rise") if counter.better is Better.LOWER else ("more", "fall")
+    unit = "points" if counter.how is How.SHARE else "%"
+    far = f"may {way} by {100 * tolerance:g} {unit}" if tolerance > EXACT_TOLERANCE else f"may not {way}"
+    return f"{good} is better, {far}"
 
 
 _KEYS = {"value", "unit", "how", "better"}
@@ -81,8 +91,9 @@ _KEYS = {"value", "unit", "how", "better"}
 def read_counters(path: Path) -> dict[str, Counter]:
     """``{"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "how": "exact", "unit": "tokens/s"}}``.
 
-    A metric of Nsight Compute needs no more than its number: its name says whether more is better, and it may differ by
-    5 % where it depends on clocks and caches.
+    A number alone will do where its name says whether more is better; where none says, any difference is worse. A
+    metric of Nsight Compute may differ by 5 % where it depends on clocks and caches, and so may a rate or a share of a
+    peak.
     """
     content = _json(path, path.read_text("utf-8", "replace") if path.is_file() else None)
     if not isinstance(content, dict):
@@ -98,13 +109,21 @@ def _counter_of(path: Path, name: str, entry: Any) -> Counter:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise UsageError(f"{place} has no number: {value!r}", remedy="give a number or an object with 'value'")
     try:
-        usual = Better.HIGHER if _is_measured(name) and re.search(MORE_IS_BETTER, name) else Better.LOWER
-        how, better = How(fields.get("how", "exact")), Better(fields.get("better", usual))
+        how, better = How(fields.get("how", "exact")), Better(fields.get("better", _usual(name)))
     except ValueError as wrong:
         raise UsageError(f"{place}: {wrong}", remedy="how: exact or share; better: lower or higher") from None
     if how is How.RUNS:
         raise UsageError(f"{place} cannot be compared by runs from a file", remedy="time it with a command")
     return Counter(_finite(value, place), str(fields.get("unit", "")), how, better)
+
+
+def _usual(name: str) -> Better:
+    """The direction that the name of a metric speaks of; of a deterministic count of ncu, less."""
+    if name.endswith(_DETERMINISTIC):
+        return Better.LOWER
+    if re.search(MORE_IS_BETTER, name):
+        return Better.HIGHER
+    return Better.LOWER if re.search(NCU_METRIC, name) or re.search(LESS_IS_BETTER, name) else Better.NEITHER
 
 
 # Counts of the work that a kernel was given, the same on every replay, whatever the clock: sums over threads, sectors.
@@ -116,8 +135,9 @@ _DETERMINISTIC = (
 
 
 def _is_measured(name: str) -> bool:
-    """Whether it is a metric of Nsight Compute that replays of one kernel do not repeat exactly."""
-    return re.search(NCU_METRIC, name) is not None and not name.endswith(_DETERMINISTIC)
+    """Whether runs of the same work do not repeat it exactly: a metric of Nsight Compute, a rate, a share of a peak."""
+    is_of_clock = re.search(NCU_METRIC, name) or re.search(MORE_IS_BETTER, name)
+    return is_of_clock is not None and not name.endswith(_DETERMINISTIC)
 
 
 _SHARES = {"exposed communication": "exposed_communication", "exposed copy": "exposed_copy", "idle": "idle"}

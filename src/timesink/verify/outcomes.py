@@ -133,10 +133,11 @@ def invalid(threshold_ratio: float, reason: Reason, explanation: str, to_resolve
 
 
 class Better(StrEnum):
-    """Which direction of a metric is good."""
+    """Which direction of a metric is good; `NEITHER`: nothing says, so that any difference is worse."""
 
     LOWER = "lower"
     HIGHER = "higher"
+    NEITHER = "neither"
 
 
 class How(StrEnum):

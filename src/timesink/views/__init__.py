@@ -53,13 +53,20 @@ class Field(Record):
 
 
 class Sheet(Record):
-    """One table. `key` names it in JSON; `note` says how it was measured or what was left out."""
+    """One table. `key` names it in JSON; `note` says how it was measured or what was left out. `more`: further rows,
+    which people are not shown and programs read."""
 
     key: str
     title: str
     columns: tuple[Field, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    more: tuple[tuple[Cell, ...], ...] = ()
+
+    @property
+    def all_rows(self) -> tuple[tuple[Cell, ...], ...]:
+        """Those that are shown and those that are not."""
+        return self.rows + self.more
 
 
 class Page(Presentable, Record):
@@ -104,7 +111,7 @@ class Page(Presentable, Record):
             if sheet.key == key:
                 names = [column.key for column in sheet.columns]
                 return given_as(
-                    pl.DataFrame(sheet.rows, names, orient="row", infer_schema_length=None, strict=False), to
+                    pl.DataFrame(sheet.all_rows, names, orient="row", infer_schema_length=None, strict=False), to
                 )
         raise unknown("table of this page", key, [sheet.key for sheet in self.sheets])
 
@@ -230,17 +237,17 @@ def without_columns(sheet: Sheet, alike: Sequence[str] = ()) -> Sheet:
     """The sheet without columns that hold nothing, and without those of `alike` in which all rows have the same."""
     kept = []
     for at, column in enumerate(sheet.columns):
-        seen = {row[at] for row in sheet.rows}
+        seen = {row[at] for row in sheet.all_rows}
         if len(seen) > 1 or not (column.key in alike or seen == {None}):
             kept.append(at)
-    rows = tuple(tuple(row[at] for at in kept) for row in sheet.rows)
-    return replace(sheet, columns=tuple(sheet.columns[at] for at in kept), rows=rows)
+    rows, more = (tuple(tuple(row[at] for at in kept) for row in part) for part in (sheet.rows, sheet.more))
+    return replace(sheet, columns=tuple(sheet.columns[at] for at in kept), rows=rows, more=more)
 
 
 def first_rows(sheet: Sheet, top: int) -> Sheet:
-    """The sheet with at most `top` rows; its note says how many were left out."""
-    left = len(sheet.rows) - top
-    if left <= 0:
+    """The sheet that shows people at most `top` rows; its note says how many more there are."""
+    shown, more = sheet.rows[:top], sheet.rows[top:]
+    if not more:
         return sheet
-    more = f"{left} more rows (--top {len(sheet.rows)} shows all)"
-    return replace(sheet, rows=sheet.rows[:top], note=f"{sheet.note}; {more}" if sheet.note else more)
+    told = f"{len(more)} more rows (--top {len(sheet.rows)} shows all)"
+    return replace(sheet, rows=shown, more=more, note=f"{sheet.note}; {told}" if sheet.note else told)

@@ -9,13 +9,15 @@ from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Clear, Diagnosis, NotApplicable, Quantity, Undecided
 from timesink.errors import UsageError
+from timesink.knowledge.assumptions import kernels as assumed
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
-from timesink.measures.steps import step_times, steps
+from timesink.measures.kernels.small_grids import tiny_kernels
+from timesink.measures.steps import StepTimes, step_times, steps
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.timeline.known import is_silent
-from timesink.model.tables import COMPILE_EVENTS
+from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 from timesink.views import Page, listed
@@ -59,25 +61,27 @@ def _change(now_ns: float, old_ns: float) -> str:
 
 
 def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:
-    """How long a step takes, without a profiler where that was measured."""
-    now = _step(trace)
-    if now is None:
+    """How long a step takes: a throughput where steps were timed without a profiler, which slows them."""
+    if (now := _step(trace)) is None:
         return
-    facts = "".join(f", {name}={value}" for name, value in trace.facts.items())
     change = ""
-    if before is not None and (old := _step(before)) is not None:
-        change = _change(now[0], old[0])
-    rate = rate_text(now[0], trace.facts)
-    yield f"throughput: the median step takes {time_text(now[0])}, {rate} ({now[1]}{facts}){change}"
-
-
-def _step(trace: Trace) -> tuple[float, str] | None:
-    """The median step in nanoseconds, and of which steps; None where there are none."""
+    is_alike = before is not None and bool(before.unprofiled_steps_ns) == bool(trace.unprofiled_steps_ns)
+    if before is not None and is_alike and (old := _step(before)) is not None:
+        change = _change(now.p50_ns or 0.0, old.p50_ns or 0.0)
+    facts = "".join(f", {name}={value}" for name, value in trace.facts.items())
+    took = f"the median step takes {time_text(now.p50_ns or 0.0)}"
     if trace.unprofiled_steps_ns:
-        times = step_times([round(value) for value in trace.unprofiled_steps_ns])
-        return (times.p50_ns or 0.0), f"{times.count} steps without a profiler"
-    times = steps(trace).times
-    return None if not times.p50_ns else (times.p50_ns, f"{times.count} steady steps, as profiled")
+        rate = rate_text(now.p50_ns or 0.0, trace.facts)
+        yield f"throughput: {took}, {rate} ({now.count} steps without a profiler{facts}){change}"
+    else:
+        yield f"profiled step: {took} ({now.count} steady steps{facts}; no throughput: a profiler ran){change}"
+
+
+def _step(trace: Trace) -> StepTimes | None:
+    """The steps that were timed without a profiler, else those that were recorded; None where there are none."""
+    timed = trace.unprofiled_steps_ns
+    times = step_times([round(value) for value in timed]) if timed else steps(trace).times
+    return times if times.p50_ns else None
 
 
 def _spikes(trace: Trace) -> Iterator[str]:
@@ -112,10 +116,11 @@ def _graph_breaks(trace: Trace, before: Trace | None) -> Iterator[str]:
 
 # What a reader of a timeline looks for, one after another, and the rules that look for it. Where the one named last
 # does not apply, there is nothing of the kind to look at.
+_SMALL: Final = "small kernels"
 _CHECKS: Final = {
     "GPU idle gaps": ("IDL",),
     "kernels one after another that could overlap": ("STR101", "KRN110"),
-    "small kernels": ("KRN104", "KRN111", "CMP101", ""),
+    _SMALL: ("KRN104", "KRN111", "CMP101", ""),
     "copies between CPU and GPU": ("CPY",),
     "gaps at collectives": ("COM", "COM101"),
 }
@@ -124,8 +129,26 @@ _CHECKS: Final = {
 def checks_page(trace: Trace) -> Page:
     """The five checks of a timeline, each found, clear or undecided: what for, what it costs and what decides it."""
     diagnosis = diagnose(trace)
-    rows = ((what, *_checked(diagnosis, codes)) for what, codes in _CHECKS.items())
-    return Page("The five checks of a timeline", (listed("statement.checks", rows),))
+    rows = {what: _checked(diagnosis, codes) for what, codes in _CHECKS.items()}
+    rows[_SMALL] = _counted(trace, *rows[_SMALL])
+    return Page(
+        "The five checks of a timeline", (listed("statement.checks", ((what, *told) for what, told in rows.items())),)
+    )
+
+
+def _counted(trace: Trace, answer: str, why: str, what_next: str) -> tuple[str, str, str]:
+    """The check of small kernels after their count: rules ask whether a fix pays, which is another question."""
+    found = tiny_kernels(trace)
+    if not found:
+        whole = bool((trace.get(DEVICE_OPS)["kind"] == "graph").any())
+        if whole:
+            return "undecided", "graphs were recorded whole, and not their kernels", "nsys --cuda-graph-trace=node"
+        return answer, f"no kernel takes less than {assumed.TINY_US.value:.0f} us; {why}", what_next
+    short, every = (sum(getattr(one, name) for one in found) for name in ("per_step", "of_per_step"))
+    count = f"{short:.0f} of {every:.0f} kernels of a step take less than {assumed.TINY_US.value:.0f} us"
+    if answer == "clear" and 2 * short >= every:
+        return "found", f"{count}; what that costs: {why}", "timesink explain KRN111"
+    return answer, f"{count}; {why}", what_next
 
 
 def _checked(diagnosis: Diagnosis, codes: tuple[str, ...]) -> tuple[str, str, str]:

@@ -295,9 +295,7 @@ def _places(trace: Trace, top: int) -> Sheet:
         .agg(pl.col("idle_ns").sum(), pl.len().alias("stretches"))
         .sort("idle_ns", "cause", *_PLACE, descending=[True] + [False] * (1 + len(_PLACE)), nulls_last=True)
     )
-    left = grouped.height - top
-    note = f"{left} more places (--top {grouped.height} shows all)" if left > 0 else ""
-    return sheet_of("places", "Where in the program", grouped.head(top), columns, note)
+    return first_rows(sheet_of("places", "Where in the program", grouped, columns), top)
 
 
 def compile_page(trace: Trace, top: int) -> Page:

@@ -144,8 +144,21 @@ NCU_METRIC: Final = Pattern(
     ("tokens/s", "graph breaks"),
 )
 MORE_IS_BETTER: Final = Pattern(
-    r"pct_of_peak|throughput|per_second|hit_rate|hit\.pct|warps_active", "metrics of which more is better",
-    ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "dram__bytes.sum.per_second"), "gpu__time_duration.sum",
+    r"(?i)pct_of_peak|throughput|per_s(?:ec|econd)?(?:$|[_. ])|/s(?:$|\W)|hit_rate|hit\.pct|warps_active"
+    r"|(?:^|_)fps(?:$|_)|flops?(?:$|_)|occupancy|utili[sz]ation|speed_?up|efficiency|bandwidth|overlap_?score"
+    r"|(?:^|_)(?:sm|sms|dram|l1|l2|memory|tensor|attained|busy)_(?:pct|ratio)$",
+    "metrics of which more is better",
+    ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "dram__bytes.sum.per_second", "fps", "tokens_per_s",
+     "tokens/s", "sm_pct", "achieved_occupancy_pct", "bf16_tflop_per_s"),
+    ("gpu__time_duration.sum", "ms_per_step", "idle_pct"),
+)
+LESS_IS_BETTER: Final = Pattern(
+    r"(?i)(?:^|[\W_])(?:time|latency|duration|elapsed|ns|us|ms|s|seconds|bytes|[kmgt]i?b|memory|sectors|instructions|inst"
+    r"|registers|launch(?:es)?|kernels|breaks?|recompil\w*|compil\w*|stall\w*|idle|exposed|wait\w*|sync\w*|copies|miss(?:es)?"
+    r"|spill\w*|conflicts?|allocations?|loss|errors?|cycles|grid|block|shared)(?:$|[\W_])",
+    "metrics of which less is better",
+    ("gpu__time_duration.sum", "graph breaks", "launches per step", "peak memory", "idle_pct", "p99_ms"),
+    ("fps", "score"),
 )
 SUBMETRICS: Final = Pattern(
     r"^(per_second|per_cycle_(active|elapsed|in_frame|in_region)"

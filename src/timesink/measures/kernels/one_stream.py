@@ -1,8 +1,9 @@
 """Runs of small kernels that one stream runs one after another, and what they would take on several streams.
 
 A stream runs its kernels in order, whether one needs the other or not. A trace shows no data: it cannot say which of
-them depend on each other. What it can say is what would be won at most if they did not. Kernels of times t_i that fill
-shares f_i of the multiprocessors take, on n streams, at least max(sum(t) / n, sum(f t), max(t)).
+them depend on each other. A model says what would be won if they did not: kernels of times t_i that fill shares f_i of
+the multiprocessors take, on n streams, max(sum(t) / n, sum(f t), max(t)). It is no floor: a kernel does not fill its
+share while it starts and ends, and measured streams have won more.
 """
 
 from typing import Final

@@ -12,7 +12,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import WAITS_FOR_DEVICE, CallKind, call_kinds
-from timesink.knowledge.ranges import OWN_RANGES
+from timesink.knowledge.ranges import GENERATED, LIBRARY, OPERATOR, OWN_RANGES
 from timesink.measures.timeline import device_gaps
 from timesink.measures.timeline.attribution import host_places, launch_links, names_at, push_pop_ranges
 from timesink.measures.timeline.launches import launches
@@ -143,9 +143,10 @@ class SynchronisedRanges(Record):
 
 @remembered
 def synchronised_ranges(trace: Trace) -> SynchronisedRanges:
-    """Count the innermost ranges around launches, and those of them that end in a wait."""
+    """Count the innermost ranges of the program around launches, and those of them that end in a wait."""
     ranges, calls = push_pop_ranges(trace), trace.get(API_CALLS)
-    ranges = ranges.filter(~matches(ranges["name"], OWN_RANGES))
+    for of_others in (OWN_RANGES, GENERATED, LIBRARY, OPERATOR):
+        ranges = ranges.filter(~matches(ranges["name"], of_others))
     if not ranges.height or not calls.height or not launches(trace):
         return SynchronisedRanges(0, 0)
     launching = calls.filter(pl.Series(launch_links(trace).launching(calls.height))).select(*_THREAD, "start_ns")

@@ -157,10 +157,11 @@ def _check_one_stream(trace: Trace, limits: Limits) -> Verdict:
     if not won.is_over:
         return Clear(tuple(fact for fact, _ in facts))
     ask = f"timesink plan TRACE --change 'streams {_STREAMS}', for the part of the program that is independent"
-    most = of_period(trace, runs.device, won.measured.value * period_ns(trace, runs.device))
+    modelled = of_period(trace, runs.device, won.measured.value * period_ns(trace, runs.device))
     return Undecided(
         f"{runs.rows.size} small kernels of GPU {runs.device[1]} follow each other on one stream, and whether one "
-        f"needs another the trace does not say: if none does, {_STREAMS} streams win at most {most}",
+        f"needs another the trace does not say: if none does, {_STREAMS} streams are modelled to win {modelled}, and "
+        "may win more where kernels are mostly start and end",
         ask if runs.device[0] in pricers(trace) else "mark the steps and record ten: a price is per step",
     )
 

@@ -1,0 +1,115 @@
+"""What guides found wrong once, in their words and with their numbers: streams, small kernels, rows of csv, blocks that
+synchronise, profiled steps."""
+
+import csv
+import io
+import json
+import lzma
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks.faults.pack import unpacked
+from tests.guides.conftest import CAPTURES
+
+from timesink.cli.app import run
+from timesink.cli.demo import __file__ as demo
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.readers import read
+from timesink.views.statement import checks_page
+
+FAULTS = CAPTURES.parents[1] / "faults/captures"
+CUT = (
+    "ranges",
+    "layers",
+    "api_calls",
+    "os_calls",
+    "lines",
+    "paths",
+    "places",
+)  # tables of which people see the first rows
+TRACE = Path(demo).with_name("gpt_before.json.gz")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs of two ranks, recorded on two H100."""
+    folder = tmp_path_factory.mktemp("two")
+    unpacked(CAPTURES / "two.tar.xz", folder)
+    return folder
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    capsys.readouterr()
+    assert run([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["ranges", "calls", "lines", "idle"])
+def test_tables_for_programs_hold_every_row_and_say_so(
+    what: str, hour: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lab's step 3 parses the phases: data_load, forward, backward, optimizer."""
+    lab = hour / "lab_before"
+    document = json.loads(printed(capsys, "show", what, lab, "-f", "json"))
+    tables = [name for name in CUT if name in document]
+    assert tables
+    for top in (1, 10_000):
+        asked = json.loads(printed(capsys, "show", what, lab, "--top", top, "-f", "json"))
+        assert {name: asked[name] for name in tables} == {name: document[name][:top] for name in tables}
+    text = printed(capsys, "show", what, lab, "--top", "1")
+    left = [int(count) for count in re.findall(r"(\d+) more\s+rows", text)]
+    assert left == [len(document[name]) - 1 for name in tables if len(document[name]) > 1]
+    if what == "ranges":
+        rows = list(csv.DictReader(io.StringIO(printed(capsys, "show", what, lab, "-f", "csv"))))
+        assert {"data_load", "forward", "backward", "optimizer"} <= {row["name"] for row in rows}
+        assert len(rows) == len(document["ranges"]) == 12
+
+
+def test_the_blocks_of_a_program_of_two_ranks_that_synchronises_are_no_throughput(
+    two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, blocked in (("tp_blocks", True), ("tp_compiled", False), ("tp_eager", False)):
+        text = printed(capsys, "show", "statement", two / name).splitlines()[0]
+        assert ("block-profiled: attribution, not throughput" in text) is blocked, name
+
+
+def test_profiled_steps_are_no_throughput_and_carry_the_facts_that_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = printed(capsys, "show", "statement", TRACE, "--fact", "resolution=512", "--fact", "D=2")
+    assert "profiled step: the median step takes 12.3 ms (11 steady steps, resolution=512, D=2" in text
+    assert "no throughput: a profiler ran" in text
+    assert "throughput: the" not in text
+    assert "steps/s" not in text
+    assert "(at resolution=512, D=2, as profiled)" in text
+
+
+@pytest.mark.parametrize("name", ["broken_in_pieces.torch", "adamw_one_by_one.torch", "item_per_layer.nsys"])
+def test_small_kernels_are_counted_and_never_called_clear_where_most_kernels_are(name: str, tmp_path: Path) -> None:
+    unpacked(FAULTS / f"{name}.tar.xz", tmp_path)
+    for path in sorted(tmp_path.glob("*.high.fault.*")):
+        trace = read(path)
+        small = next(row for row in checks_page(trace).sheets[0].rows if row[0] == "small kernels")
+        lengths = [
+            length for device in kernel_facts(trace).devices for length in kernel_facts(trace).on(device)["length"]
+        ]
+        share = sum(length < 10_000 for length in lengths) / len(lengths)
+        found = re.match(r"(?:.*; )?(\d+) of (\d+) kernels of a step take less than 10 us", str(small[2]))
+        if small[1] == "clear":
+            assert share < 0.55
+        if found:
+            assert int(found[1]) / int(found[2]) == pytest.approx(share, abs=0.1)
+        else:
+            assert small[1] == "found"
+
+
+def test_what_streams_win_is_said_to_be_a_model(tmp_path: Path) -> None:
+    """Four streams won 1,110 us of a program where the model said 442."""
+    packed = CAPTURES.parents[1] / "lines/captures/small.graph.json.xz"
+    (trace := tmp_path / "graph.json").write_bytes(lzma.decompress(packed.read_bytes()))
+    told = {str(row[0]): row for row in checks_page(read(trace)).sheets[0].rows}
+    said = str(told["kernels one after another that could overlap"][2])
+    assert "4 streams are modelled to win 446 us" in said
+    assert "may win more" in said
+    assert "at most" not in said

@@ -74,15 +74,12 @@ def test_the_blocks_of_a_program_of_two_ranks_that_synchronises_are_no_throughpu
         assert ("block-profiled: attribution, not throughput" in text) is blocked, name
 
 
-def test_profiled_steps_are_no_throughput_and_carry_the_facts_that_are_told(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = printed(capsys, "show", "statement", TRACE, "--fact", "resolution=512", "--fact", "D=2")
-    assert "profiled step: the median step takes 12.3 ms (11 steady steps, resolution=512, D=2" in text
+def test_profiled_steps_are_no_throughput(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "show", "statement", TRACE)
+    assert "profiled step: the median step takes 12.3 ms (11 steady steps;" in text
     assert "no throughput: a profiler ran" in text
     assert "throughput: the" not in text
     assert "steps/s" not in text
-    assert "(at resolution=512, D=2, as profiled)" in text
 
 
 @pytest.mark.parametrize("name", ["broken_in_pieces.torch", "adamw_one_by_one.torch", "item_per_layer.nsys"])
@@ -95,7 +92,7 @@ def test_small_kernels_are_counted_and_never_called_clear_where_most_kernels_are
             length for device in kernel_facts(trace).devices for length in kernel_facts(trace).on(device)["length"]
         ]
         share = sum(length < 10_000 for length in lengths) / len(lengths)
-        found = re.match(r"(?:.*; )?(\d+) of (\d+) kernels of a step take less than 10 us", str(small[2]))
+        found = re.match(r"(?:\w+: )?(\d+) of (\d+) kernels of a step take less than 10 us", str(small[2]))
         if small[1] == "clear":
             assert share < 0.55
         if found:

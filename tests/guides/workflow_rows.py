@@ -35,7 +35,7 @@ HELD_ELSEWHERE: Final = {
     "a pipeline for CI": "tests/verify/test_gate.py::test_a_slow_down_fails_only_when_a_second_set_agrees",
     "a program that waits for the disk":
         "tests/measures/idle/test_idle_blame.py::test_a_program_that_writes_in_each_step_waits_for_the_operating_system",
-}
+}  # fmt: skip
 """Rows that another test holds, of which no break is tried."""
 
 ROWS: Final = (
@@ -61,7 +61,7 @@ ROWS: Final = (
         (Words("launch bound"), Words("prepares"))),
     Row("ranges inside ranges", ("show --tree nested.json",),
         ("step 84.2 % 3.20 ms 4", "step / forward 31.6 % 1.20 ms 4"),
-        (Column("ranges", "count"), Instead("show ranges nested.json"))),
+        (Column("ranges", "time_ratio"), Instead("show ranges nested.json"))),
     Row("many kernels under 10 us", (f"show checks {TRACE}",),
         ("48 of 221 kernels of a step take less than 10 us", "47.6 kernels (limit 100 kernels)"),
         (Words("48 of"), Words("47.6"))),
@@ -235,9 +235,9 @@ ROWS: Final = (
         ('"timed": 120', "without a profiler 10 steps: p50 22.0 ms"),
         (Instead(f"capture torch --print {RUN}"), Words("p50 22.0 ms"))),
     Row("facts of the run (`resolution=512`) in the capture",
-        (f"show statement {TRACE} --fact resolution=512 --fact batch=8",),
+        (f"diagnose -v {TRACE} --fact resolution=512 --fact batch=8",),
         ("of the mean step of 12.4 ms, backward is 33.6 %", "(at resolution=512, batch=8, as profiled)"),
-        (Instead(f"show statement {TRACE} --fact resolution=512"), Words("as profiled"))),
+        (Instead(f"diagnose -v {TRACE} --fact resolution=512"), Words("as profiled"))),
     Row("parseable output", (f"show ranges {LAB} -f csv",), ("data_load", "forward", "backward", "optimizer"),
         (Instead(f"show ranges {LAB}"), Words("optimizer"))),
     Row("all that a report says of one kernel", (ONE,),
@@ -328,9 +328,9 @@ ROWS: Final = (
     Row("tiny regions, graph breaks", ("show statement breaks_broken.txt",), ("graph breaks 6, recompilations 0",),
         (Words("graph breaks 6"),)),
     Row("ranges nvtx:pp:stage0:A", (TRACED,), ("stage0:encode",), (Words("stage0"),), 1),
-    Row("facts of the scenario", (f"show statement {TRACE} --fact resolution=512 --fact D=2",),
+    Row("facts of the scenario", (f"diagnose -v {TRACE} --fact resolution=512 --fact D=2",),
         ("at resolution=512, D=2",),
-        (Instead(f"show statement {TRACE} --fact resolution=512"),)),
+        (Instead(f"diagnose -v {TRACE} --fact resolution=512"),)),
     Row("communication isolated", ("benchmarks/stages/results/collectives.json",), ("4096", "6699"), (Words("6699"),)),
     Row("a serialised pipeline recognised", (DIAGNOSED, STAGES),
         ("the 2 stages of the pipeline stand still 53.3 % of a 7.09 ms median step; one item at a time",

@@ -146,6 +146,9 @@ def _counted(trace: Trace, answer: str, why: str, what_next: str) -> tuple[str, 
         return answer, f"no kernel takes less than {assumed.TINY_US.value:.0f} us; {why}", what_next
     short, every = (sum(getattr(one, name) for one in found) for name in ("per_step", "of_per_step"))
     count = f"{short:.0f} of {every:.0f} kernels of a step take less than {assumed.TINY_US.value:.0f} us"
+    if answer == "found":
+        code, _, message = why.partition(": ")
+        return answer, f"{code}: {count}; {message}", what_next
     if answer == "clear" and 2 * short >= every:
         return "found", f"{count}; what that costs: {why}", "timesink explain KRN111"
     return answer, f"{count}; {why}", what_next

@@ -54,7 +54,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in packed:
         named = "gc.json" if "captured_gc" in name else Path(name).name
         (folder / named).write_bytes(lzma.decompress((ROOT / f"{name}.xz").read_bytes()))
-    for name, copy in (("gpt_before.json.gz", "trace.json.gz"), ("gpt_after.json.gz", "after.json.gz")):
+    for name, copy in (("gpt_before.json.xz", "trace.json.gz"), ("gpt_after.json.xz", "after.json.gz")):
         shutil.copy(Path(demo).with_name(name), folder / copy)
     for path in (ROOT / "benchmarks/guides/captures").glob("*.txt"):
         shutil.copy(path, folder)

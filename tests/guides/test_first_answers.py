@@ -28,7 +28,7 @@ CUT = (
     "paths",
     "places",
 )  # tables of which people see the first rows
-TRACE = Path(demo).with_name("gpt_before.json.gz")
+TRACE = Path(demo).with_name("gpt_before.json.xz")
 
 
 @pytest.fixture(scope="module")

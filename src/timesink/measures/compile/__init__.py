@@ -240,8 +240,12 @@ def generated_chains(trace: Trace, device: Device, kernels: pl.DataFrame) -> Gen
     member = ((pl.col("fused") == "inductor") & (pl.col("family") == "pointwise")).fill_null(False)
     if graphs is None:
         member &= pl.len().over("name") >= repeating.REPEATS.whole
-    kernels = by_stream(kernels).with_columns(member.alias("member"))
+    kernels = by_stream(kernels.with_columns(member.alias("member")))
     runs = kernels.with_columns(run_numbers()).filter("member")
+    if graphs is None:  # no graph holds two steps
+        starts = steps(trace).windows.filter(of_device(device))["start_ns"].sort()
+        step = pl.Series("step", starts.search_sorted(runs["start_ns"], side="right"))
+        runs = runs.with_columns(pl.struct("run", step).rle_id().alias("run"))
     in_call = (2.0 * pl.len()).sqrt().ceil().over("run") if graphs is None else max(graphs, 1)
     call = pl.int_range(pl.len()).over("run") // in_call
     calls = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("call"))

@@ -1,6 +1,7 @@
 """Runs that are forked from an interpreter that stands ready are apart from the user's files, and from each other."""
 
 import os
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -56,3 +57,36 @@ def test_runs_forked_from_one_interpreter_share_nothing(way: str, tmp_path: Path
             apart.stand_ready(())
     assert changes(before, state(here)) == []
     assert VARIABLE not in os.environ
+
+
+_COMES_AND_GOES = """
+import os, tempfile
+while os.getppid() == {parent}:
+    for made in [tempfile.mkdtemp(prefix="timesink-churn-") for _ in range(30)]:
+        os.rmdir(made)
+"""
+
+
+def test_a_run_begins_while_others_make_and_remove_folders_beside_its_own(tmp_path: Path) -> None:
+    """The folder of runs is a mount point for what stands ready: each folder beside it has a layer of its own."""
+    here, records = tmp_path / "here", tmp_path / "records"
+    for folder in (here, records):
+        folder.mkdir()
+    (here / "train.py").write_text("print(1)")
+    try:
+        box = Sandbox.open(here, ["overlay"])
+    except NoSandbox as why:
+        pytest.skip(f"overlay: {why}")
+    code, variables = _COMES_AND_GOES.format(parent=os.getpid()), {**os.environ, "TMPDIR": str(box.root.parent)}
+    others = [subprocess.Popen([sys.executable, "-c", code], env=variables) for _ in range(2)]
+    try:
+        with closing(box), closing(ProgramApart([sys.executable, "train.py"], box, records)) as apart:
+            apart.stand_ready(())
+            with Path(os.devnull).open("wb") as nowhere:
+                assert [apart.start({}, nowhere.fileno()).wait(120) for _ in range(4)] == [0] * 4
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        for left in box.root.parent.glob("timesink-churn-*"):
+            left.rmdir()

@@ -216,32 +216,35 @@ def _lay_caches(caches: dict[str, int], stored: dict[str, int], spec: dict[str, 
 
 
 def _cover(folder: str, points: list[str], layers: dict[str, int], spec: dict[str, Any], notes: dict[str, Any]) -> None:
-    """An overlay over the folder; where mount points lie below, which the kernel refuses, over each folder in it."""
+    """An overlay over the folder; where mount points lie below, which the kernel refuses, over each folder in it.
+    Others make and remove folders meanwhile: one that is gone needs none."""
     if any(point.startswith(f"{folder}/") for point in points):
         notes["read_only"].append(f"{folder} itself, which holds mount points")
         for entry in [e for e in os.scandir(folder) if e.is_dir(follow_symlinks=False)]:
-            with suppress(PermissionError):
+            with suppress(PermissionError, FileNotFoundError):
                 _cover(entry.path, points, layers, spec, notes)
         return
-    name = str(len(notes["layers"]))
-    layer = f"/proc/self/fd/{layers['upper']}/{name}"
-    os.mkdir(layer)
-    _prepare(folder, layer, spec)
-    for root, _, files in os.walk(layer):  # said before the program can write: afterwards nobody knows whose they are
-        for inner in (os.path.join(root, file) for file in files):
-            notes["before"][name + inner[len(layer) :]] = state_of(inner)
-    os.mkdir(name, dir_fd=layers["work"])
-    lower = os.open(folder, os.O_PATH)
-    upper, work = (os.open(name, os.O_PATH, dir_fd=layers[what]) for what in ("upper", "work"))
+    ends = [os.open(folder, os.O_PATH)]
     try:
-        _overlay(folder, lower, upper, work)
-        notes["layers"][name] = folder
-    except OSError as error:
-        notes["read_only"].append(str(error))
-        os.rmdir(name, dir_fd=layers["work"])
-        shutil.rmtree(layer)
-    for descriptor in (lower, upper, work):
-        os.close(descriptor)
+        name = str(len(notes["layers"]))
+        layer, work = (f"/proc/self/fd/{layers[what]}/{name}" for what in ("upper", "work"))
+        os.mkdir(layer)
+        _prepare(folder, layer, spec)
+        for root, _, files in os.walk(layer):  # said before the program can write: later nobody knows whose they are
+            for inner in (os.path.join(root, file) for file in files):
+                notes["before"][name + inner[len(layer) :]] = state_of(inner)
+        os.mkdir(work)
+        ends += (os.open(end, os.O_PATH) for end in (layer, work))
+        try:
+            _overlay(folder, *ends)
+            notes["layers"][name] = folder
+        except OSError as error:
+            notes["read_only"] += [str(error)] * os.path.isdir(folder)
+            shutil.rmtree(work)
+            shutil.rmtree(layer)
+    finally:
+        for descriptor in ends:
+            os.close(descriptor)
 
 
 def state_of(path: str | Path) -> tuple[int, ...]:

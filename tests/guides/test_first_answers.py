@@ -62,8 +62,8 @@ def test_tables_for_programs_hold_every_row_and_say_so(
     assert left == [len(document[name]) - 1 for name in tables if len(document[name]) > 1]
     if what == "ranges":
         rows = list(csv.DictReader(io.StringIO(printed(capsys, "show", what, lab, "-f", "csv"))))
-        assert {"data_load", "forward", "backward", "optimizer"} <= {row["name"] for row in rows}
-        assert len(rows) == len(document["ranges"]) == 12
+        assert {row["name"] for row in rows} == {"step #", "data_load", "forward", "backward", "optimizer"}
+        assert [row["count"] for row in rows if row["name"] == "step #"] == ["8"]
 
 
 def test_the_blocks_of_a_program_of_two_ranks_that_synchronises_are_no_throughput(
@@ -110,3 +110,14 @@ def test_what_streams_win_is_said_to_be_a_model(tmp_path: Path) -> None:
     assert "4 streams are modelled to win 446 us" in said
     assert "may win more" in said
     assert "at most" not in said
+
+
+def test_a_comparison_names_the_gpu_of_each_share(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shares of several ranks came to 160 %."""
+    capsys.readouterr()
+    assert run(["compare", str(two / "tp_compiled"), str(two / "tp_broken")]) in (0, 1)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "so that they do not sum: exposed communication share of rank 0, GPU 0 before" in said
+    assert "idle share of rank 1, GPU 1 before, of rank 1, GPU 1 after" in said
+    assert run(["compare", str(TRACE), str(TRACE)]) == 0
+    assert "so that they do not sum" not in " ".join(capsys.readouterr().out.split())

@@ -239,7 +239,7 @@ ROWS: Final = (
         ("of the mean step of 12.4 ms, backward is 33.6 %", "(at resolution=512, batch=8, as profiled)"),
         (Instead(f"diagnose -v {TRACE} --fact resolution=512"), Words("as profiled"))),
     Row("parseable output", (f"show ranges {LAB} -f csv",), ("data_load", "forward", "backward", "optimizer"),
-        (Instead(f"show ranges {LAB}"), Words("optimizer"))),
+        (Instead(f"show ranges {LAB} -f csv --top 3"), Words("optimizer"))),
     Row("all that a report says of one kernel", (ONE,),
         ("rmsnorm_fwd (id 0, 20.74 us): memory bound at 66.93 % of its DRAM roof, 1.49 x to it", "at most 6.11 x"),
         (Words("6.11 x"), Words("20.74 us"))),

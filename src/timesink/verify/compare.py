@@ -24,7 +24,7 @@ from timesink.records import replace
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.changes import explained_change
-from timesink.verify.counters import step_metrics
+from timesink.verify.counters import share_note, step_metrics
 from timesink.verify.environment import HARD, differences, not_one_change, trace_facts
 from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
 from timesink.verify.outcomes import (
@@ -76,7 +76,12 @@ def compare_captures(
     if verdict.outcome is Outcome.INVALID:
         return replace(result, notes=(*_paced(sides), *not_one_change(differing)))
     made = explained_change(step_work(sides[0]), step_work(sides[1]))
-    notes = [*_paced(sides), *_new_and_gone(made.contributions), *not_one_change(differing)]
+    notes = [
+        *_paced(sides),
+        *filter(None, [share_note(sides)]),
+        *_new_and_gone(made.contributions),
+        *not_one_change(differing),
+    ]
     return replace(
         result, **made._asdict(), ranges=range_changes(*sides), sides=sides, suspects=suspects(differing, made.changes),
         start_up=start_up_changes(*sides), notes=(*notes, *single_changes(times_ns[0], times_ns[1], threshold_ratio)),

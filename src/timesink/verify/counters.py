@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from timesink.verify.limits import EXACT_TOLERANCE, KERNEL_THRESHOLD, SHARE_TOLE
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
 
 if TYPE_CHECKING:
+    from timesink.measures.timeline import Device
     from timesink.model.trace import Trace
 
 
@@ -148,19 +149,43 @@ def captured_metrics(trace: Trace) -> dict[str, Counter]:
     return {**step_metrics(trace), **compile_metrics(trace), **memory_metrics(trace), **kernel_metrics(trace)}
 
 
-def step_metrics(trace: Trace) -> dict[str, Counter]:
-    """Shares of the step's time and launches per step, of the device where each is worst."""
+def worst_shares(trace: Trace) -> dict[str, tuple[float, Device]]:
+    """Of each share of the step's time the largest, and the device that has it."""
     from timesink.measures.steps import steps
     from timesink.measures.steps.per_step import share_of_step
     from timesink.measures.timeline import device_timeline
-    from timesink.measures.timeline.launches import launches
 
-    counters: dict[str, Counter] = {}
     stepped = set(steps(trace).windows.select("rank", "device").iter_rows())
     lines = [(device, line) for device, line in device_timeline(trace).by_device.items() if device in stepped]
-    for name, part in _SHARES.items() if lines else ():
-        worst = max(share_of_step(trace, device, getattr(line, part)) for device, line in lines)
-        counters[f"{name} share"] = Counter(worst, "share", How.SHARE)
+    return {
+        f"{name} share": max((share_of_step(trace, device, getattr(line, part)), device) for device, line in lines)
+        for name, part in (_SHARES.items() if lines else ())
+    }
+
+
+def share_note(sides: Sequence[Trace]) -> str:
+    """Whose shares those of a comparison are; "" where each side has one device."""
+    from timesink.measures.timeline import device_timeline
+
+    if all(len(device_timeline(trace)) < 2 for trace in sides):
+        return ""
+    before, after = (worst_shares(trace) for trace in sides)
+    of_each = [
+        f"{name} of {_place(before[name][1])} before, of {_place(after[name][1])} after"
+        for name in before.keys() & after.keys()
+    ]
+    return f"each share is of the GPU where it is largest, so that they do not sum: {'; '.join(sorted(of_each))}"
+
+
+def _place(device: Device) -> str:
+    return f"rank {device[0]}, GPU {device[1]}"
+
+
+def step_metrics(trace: Trace) -> dict[str, Counter]:
+    """Shares of the step's time and launches per step, of the device where each is worst."""
+    from timesink.measures.timeline.launches import launches
+
+    counters = {name: Counter(share, "share", How.SHARE) for name, (share, _) in worst_shares(trace).items()}
     per_step = [device.launches_per_step for device in launches(trace).values() if device.launches_per_step is not None]
     if per_step:
         counters["launches per step"] = Counter(max(per_step), "launches")

@@ -207,7 +207,8 @@ def ranges_sheet(trace: Trace, *, tree: bool = False, by_thread: bool = False) -
     )
     if RANGES not in trace:
         note = "ranges were not recorded: capture with --auto-ranges, or mark them with timesink.annotate"
-    return sheet_of("ranges", "Ranges", range_times(trace, by_path=tree, by_thread=by_thread), columns, note)
+    frame = range_times(trace, by_path=tree, by_thread=by_thread, steps_as_one=True)
+    return sheet_of("ranges", "Ranges", frame, columns, note)
 
 
 def calls_sheets(trace: Trace, *, by_thread: bool = False) -> tuple[Sheet, ...]:

@@ -42,10 +42,13 @@ def call_times(trace: Trace, table: Table, *, by_thread: bool = False) -> pl.Dat
     return _sort_times(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
 
 
-def range_times(trace: Trace, *, by_path: bool = False, by_thread: bool = False) -> pl.DataFrame:
+def range_times(
+    trace: Trace, *, by_path: bool = False, by_thread: bool = False, steps_as_one: bool = False
+) -> pl.DataFrame:
     """Per name of `ranges` and kind, or per path of nested names from the outermost one, the costliest first.
 
-    The numbered steps of torch.profiler are one name; all other names stay as they are, a domain before a colon.
+    The numbered steps of torch.profiler are one name, and those of the program (`step #`) where they are asked for
+    `steps_as_one`; all other names stay as they are, a domain before a colon.
 
     Columns: rank, thread if `by_thread`, name (or path), kind, count, total_ns, mean_ns, median_ns, min_ns, max_ns of
     the host's time; time_ratio, the share of the time from the first start to the last end of the rank's ranges in
@@ -59,7 +62,7 @@ def range_times(trace: Trace, *, by_path: bool = False, by_thread: bool = False)
     - backward_op_count, backward_ns: launched by autograd, outside the range, for operators called in it.
     """
     ranges = trace.get(RANGES)
-    names = _names(ranges)
+    names = _names(ranges, NUMBERED_STEP if steps_as_one else "")
     labels = _paths(trace, names) if by_path else names
     frame = ranges.select(
         "rank", "thread", "kind", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
@@ -121,9 +124,17 @@ def _union(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     )
 
 
-def _names(ranges: pl.DataFrame) -> pl.Series:
-    """The names as they are shown: those of a domain after it, as `nsys stats` writes them."""
-    names = mapped(ranges["name"], lambda some: some.str.replace(PROFILER_STEP, "ProfilerStep"), pl.String)
+def _names(ranges: pl.DataFrame, numbered: str) -> pl.Series:
+    """The names as they are shown: those of a domain after it, as `nsys stats` writes them; of those that are
+    `numbered`, "" for none, the number is not told."""
+
+    def shown(some: pl.Series) -> pl.Series:
+        named = some.str.replace(PROFILER_STEP, "ProfilerStep")
+        if not numbered:
+            return named
+        return named.str.replace(r"\d+$", "#").zip_with(named.str.contains(numbered), named)
+
+    names = mapped(ranges["name"], shown, pl.String)
     if ranges["domain"].null_count() == ranges.height:
         return names
     prefix = ranges["domain"].cast(pl.String) + ":"

@@ -132,7 +132,7 @@ def _names(ranges: pl.DataFrame, numbered: str) -> pl.Series:
         named = some.str.replace(PROFILER_STEP, "ProfilerStep")
         if not numbered:
             return named
-        return named.str.replace(r"\d+$", "#").zip_with(named.str.contains(numbered), named)
+        return named.str.replace_all(NUMBER, "#").zip_with(named.str.contains(numbered), named)
 
     names = mapped(ranges["name"], shown, pl.String)
     if ranges["domain"].null_count() == ranges.height:

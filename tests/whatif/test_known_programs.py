@@ -107,7 +107,7 @@ def test_the_critical_path_goes_back_and_forth_between_host_and_device() -> None
         (0, 5, "launch latency", ""),
         (5, 115, "GPU", "gemm"),
         (115, 120, "return from a wait", ""),
-        (120, 200, "CPU", "untraced"),
+        (120, 200, "CPU", "no operator recorded"),
         (200, 204, "launch latency", ""),
         (204, 300, "GPU", "gemm"),
     ]

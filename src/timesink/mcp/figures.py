@@ -93,13 +93,16 @@ def page_document(
 
 
 def _plain_row(sheet: Sheet, row: Sequence[Cell], words: Callable[[str], str | None]) -> dict[str, Any]:
-    return {
-        field.key + MARK if isinstance(cell, str) else field.key: (
-            words((field.words or {}).get(cell, cell)) if isinstance(cell, str) else cell
-        )
-        for field, cell in zip(sheet.columns, row, strict=True)
-        if cell is not None
-    }
+    """A row by key. Nanoseconds are told in milliseconds, as everywhere in what an agent is told."""
+    told: dict[str, Any] = {}
+    for field, cell in zip(sheet.columns, row, strict=True):
+        if isinstance(cell, str):
+            told[field.key + MARK] = words((field.words or {}).get(cell, cell))
+        elif field.key.endswith("_ns") and isinstance(cell, (int, float)):
+            told[f"{field.key.removesuffix('_ns')}_ms"] = rounded(cell / 1e6)
+        elif cell is not None:
+            told[field.key] = rounded(cell) if isinstance(cell, float) else cell
+    return told
 
 
 def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> dict[str, Any]:

@@ -105,12 +105,12 @@ def _names(graph: Graph, kind: EdgeKind, edges: Int64Array) -> list[str]:
 
 
 def _host_names(graph: Graph, edges: Int64Array) -> list[str]:
-    """The outermost operator around the middle of each stretch, else the call it is, else `untraced`."""
+    """The outermost operator around the middle of each stretch, else the call it is, else that none was recorded."""
     points, calls = graph.program.points, graph.program.calls
     src, dst = graph.network.edges.src[edges], graph.network.edges.dst[edges]
     middle = (points.time_ns[src] + points.time_ns[dst]) // 2
     thread = np.where(points.call[dst] >= 0, points.thread[dst], points.thread[src])
-    names = np.full(edges.size, "untraced", object)
+    names = np.full(edges.size, "no operator recorded", object)
     own = (points.call[dst] >= 0) & points.ends[dst]
     call_names = graph.tables[API_CALLS]["name"]
     names[own] = _texts(call_names[calls.row[points.call[dst[own]]]])

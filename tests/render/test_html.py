@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+import lzma
+import re
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.render.test_hostile_names import HOSTILE, page
 import timesink
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
+from timesink.model.tables import KERNEL_METRICS
 from timesink.readers import read
 from timesink.records import replace
 from timesink.render import Format, render
@@ -153,3 +156,36 @@ def test_a_report_says_how_busy_a_step_is_and_calls_steps_as_the_program_does() 
     shown = {timeline.texts[at] for row in lane.rows for at in row.name.tolist()}
     assert shown == {f"ProfilerStep#{step}" for step in range(2, 13)}
     assert step_series(trace)[0].labels == tuple(f"ProfilerStep#{step}" for step in range(2, 13))
+
+
+def test_the_first_screen_says_where_a_step_goes_and_what_to_type() -> None:
+    trace = read(Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.xz", cache=False)
+    page = html_report(trace, diagnose(trace))
+    head = page[: page.index("Findings, costliest first")]
+    assert "compute 63.0 %" in head and "idle: input pipeline 14.9 %" in head
+    assert "<code>timesink explain IDL101</code>" in head and "<code>timesink report" not in head
+
+
+def test_a_step_has_one_name_in_chart_caption_and_table() -> None:
+    trace = read(Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.xz", cache=False)
+    page = html_report(trace, diagnose(trace))
+    captions = re.findall(r"<figcaption>(\S+), GPU 0 of rank 0", page)
+    labels = json.loads(re.search(r'"label":(\[[^\]]*\])', page)[1])  # type: ignore[index]
+    assert len(captions) >= 4 and set(captions) <= set(labels)
+    assert all(f">{label}<" in page for label in labels)
+    assert not re.search(r"<figcaption>Step \d", page)
+
+
+def test_a_kernel_report_has_a_roofline_or_says_why_not(tmp_path: Path) -> None:
+    reports = Path(__file__).parents[2] / "benchmarks" / "kernels" / "reports"
+    seen = set()
+    for path in sorted(reports.glob("*.ncu-rep.xz"))[:3]:
+        (tmp_path / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
+        trace = read(tmp_path / path.stem, cache=False)
+        bare = replace(trace, tables={**trace.tables, KERNEL_METRICS: trace[KERNEL_METRICS].clear()})
+        for one in (trace, bare):
+            page = html_report(one, diagnose(one))
+            drawn, told = "roofline of profiled kernels" in page, "no roofline: no point for id" in page
+            assert drawn != told
+            seen.add(drawn)
+    assert seen == {True, False}

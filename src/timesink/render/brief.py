@@ -258,13 +258,19 @@ def _notes(notes: Iterable[Note], width: int) -> list[StyledLine]:
 
 def _next(diagnosis: Diagnosis) -> list[StyledLine]:
     """The commands to type next, whole, each on a line of its own."""
+    told = enumerate(next_commands(diagnosis))
+    return [StyledLine.of(f"{'next: ' if not at else '      '}{command}") for at, command in told]
+
+
+def next_commands(diagnosis: Diagnosis) -> list[str]:
+    """What to type after this answer: the page of the first finding's rule, then another look at the same file."""
     paths = list(dict.fromkeys(str(source["path"]) for source in diagnosis.sources if source.get("path")))
     file = shlex.quote(scrub(paths[0], _PATH)) if len(paths) == 1 else ""
     commands = [f"timesink explain {diagnosis.findings[0][0].code}"] if diagnosis.findings else []
     if file:
         look = "report" if diagnosis.devices else "kernels" if diagnosis.profiled_kernels else "doctor --from"
         commands.append(f"timesink {'kernels --next' if _is_of_the_device(diagnosis) else look} {file}")
-    return [StyledLine.of(f"{'next: ' if not at else '      '}{command}") for at, command in enumerate(commands)]
+    return commands
 
 
 def _is_of_the_device(diagnosis: Diagnosis) -> bool:

@@ -29,6 +29,11 @@ class StepSeries(Record):
     spikes: tuple[tuple[int, str], ...] = ()
     parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    def name_of(self, step: int) -> str:
+        """What the program calls the step, else its number."""
+        labels = dict(zip(self.numbers, self.labels, strict=False))
+        return labels.get(step) or f"step {step}"
+
 
 class Runs(Record, eq=False):
     """One row of a lane as columns of equal length, in order of time; runs of one row do not overlap.

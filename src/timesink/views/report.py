@@ -154,10 +154,12 @@ def _sections(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
         yield Section("memory", "Memory", memory_page(trace, SHOWN_MEMORY_ROWS, None))
     if KERNEL_PROFILES in trace:
         from timesink.views.kernels import kernel_details, kernels_page
-        from timesink.views.roofline import roofline_chart
+        from timesink.views.roofline import roofline_chart, why_no_chart
 
         chart = roofline_chart("profiled kernels", trace)
-        page = replace(kernels_page(trace), charts=(chart,) if chart.points else ())
+        page = kernels_page(trace)
+        without = () if chart.points else why_no_chart(trace)
+        page = replace(page, charts=(chart,) if chart.points else (), notes=(*without, *page.notes))
         yield Section("profiled", "Profiled kernels", page, tuple(kernel_details(trace)))
 
 

@@ -101,6 +101,11 @@ def roofline_chart(title: str, *traces: Trace) -> RooflineChart:
     )
 
 
+def why_no_chart(trace: Trace) -> tuple[str, ...]:
+    """Why a report of which no kernel has a place under the roofs has no roofline."""
+    return tuple(f"no roofline: {why}" for why in _without_point(kernel_rooflines(trace)))
+
+
 def points_of(trace: Trace) -> list[tuple[Point, ...]]:
     """The points of each profiled launch, in the order of the report."""
     lines = kernel_rooflines(trace)

@@ -11,6 +11,7 @@ from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.model.trace import Trace
 from timesink.render import Style
+from timesink.render.brief import next_commands
 from timesink.render.html.figures import bars, heat_rows, island, packed, packed_flames
 from timesink.render.html.sections import (
     change_sheet,
@@ -62,6 +63,7 @@ def render(report: Report, *, live: bool = False) -> str:
             "heat": heat_rows(report.budgets),
             "devices": device_sheet(diagnosis.devices) if diagnosis.devices else None,
             "findings": shown_findings(report),
+            "type_next": [line for line in next_commands(diagnosis) if not line.startswith("timesink report ")],
             "timeline": report.timeline,
             "capture": Markup(packed(report.timeline)) if report.timeline else None,
             "flames": [(flame, flame_sheet(flame)) for flame in report.flames],

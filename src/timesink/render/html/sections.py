@@ -39,6 +39,7 @@ def shown_findings(report: Report) -> list[Mapping[str, Any]]:
     twin; None where it has no window."""
     groups, several = grouped(report.diagnosis), len(report.diagnosis.devices) > 1
     which = groups[0].first.which if groups else ""
+    series = {line.rank: line for line in reversed(report.series)}
     at = {id(finding): position for position, (_, finding) in enumerate(report.diagnosis.findings)}
     shown: list[Mapping[str, Any]] = []
     for group in groups:
@@ -55,7 +56,9 @@ def shown_findings(report: Report) -> list[Mapping[str, Any]]:
         }
         if marked := report.windows.get(at[id(first)]):
             longest = listed("sections.longest", marked.longest)
-            known |= {"key": str(at[id(first)]), "window": marked.window, "longest": longest}
+            number, steps = marked.window.step, series.get(marked.window.rank)
+            step = None if number is None else f"step {number}" if steps is None else steps.name_of(number)
+            known |= {"key": str(at[id(first)]), "window": marked.window, "longest": longest, "step": step}
         shown.append(known)
     return shown
 
@@ -94,7 +97,9 @@ def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:
         causes, own = dict(line.spikes), dict(line.parts)
         for at, (step, period) in enumerate(zip(line.numbers, line.period_ns, strict=True)):
             cause = causes[step].replace("_", " ") if step in causes else None
-            rows.append((line.rank, step, period, cause, *(own[kind][at] if kind in own else 0 for kind in kinds)))
+            rows.append(
+                (line.rank, line.name_of(step), period, cause, *(own[kind][at] if kind in own else 0 for kind in kinds))
+            )
     if not rows:
         return None
     spike, parts = (
@@ -105,5 +110,5 @@ def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:
     if len(rows) > SHOWN_STEPS:
         note = f"the {SHOWN_STEPS} slowest of {len(rows)} steps"
         rows = sorted(rows, key=lambda row: (-row[2], row[0], row[1]))[:SHOWN_STEPS]
-    columns = declare("rank, step, period_ns: time", spike, *parts)
+    columns = declare("rank, step [name], period_ns: time", spike, *parts)
     return without_columns(sheet_of("steps", "Step times", rows, columns, note), _DEVICE)

@@ -350,4 +350,4 @@ def test_one_marked_step_that_is_left_out_is_told(tmp_path: Path, capsys: pytest
     assert run(["diagnose", str(written(tmp_path, [step, *OPERATORS, *called(40), *kernels(40)], "NVIDIA L4"))]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "no steps found" not in said
-    assert "no steady step: 1" in said or "1 step, median" in said
+    assert "no complete step (1" in said or "1 step, median" in said

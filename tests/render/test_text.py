@@ -46,7 +46,7 @@ TWICE = (_ENTRY, (_ENTRY[0], replace(_ENTRY[1], message="transform takes 1.00 ms
         ({}, "left out: 2 warm-up data_load"),
         ({"rulings": WAITING}, "undecided SYN101 rule-101, SYN102 rule-102: no api_calls. To decide: capture it"),
         ({"findings": TWICE}, "also transform takes 1.00 ms: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms"),
-        ({"steps": CUT}, "no steady step (ProfilerStep); left out: 1 cut off"),
+        ({"steps": CUT}, "no complete step (ProfilerStep); left out: 1 cut off"),
         ({"steps": StepFigures(1, 5.0, None, None)}, "1 step: p50 5.00 ms (p90 and p99 need more steps)"),
     ],
 )

@@ -248,7 +248,7 @@ def _exchanging(trace: Trace) -> str:
     """The part of the step in which GPUs are busy with nothing but exchanges, and may wait for each other."""
     lines = device_timeline(trace).by_device
     alone = sum(share_of_step(trace, device, line.exposed_communication) for device, line in lines.items()) / len(lines)
-    return f", {share_text(alone)} with exchanges alone" if alone else ""
+    return f", {share_text(alone)} in communication alone" if alone else ""
 
 
 def _attained(trace: Trace) -> str:

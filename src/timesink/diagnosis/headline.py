@@ -212,7 +212,7 @@ def notes(trace: Trace) -> tuple[Note, ...]:
         return tuple(collected)
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
-        found = "no steady step" if steps(trace).dropped else "no steps found"
+        found = "no complete step" if steps(trace).dropped else "no steps found"
         collected.append(Note(f"{found}: figures per step are for the whole window"))
     elif has_empty_steps(trace) and len(device_timeline(trace)):
         collected.append(Note("no GPU work of a whole step was found: figures per step are for the whole window"))

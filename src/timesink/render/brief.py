@@ -32,6 +32,7 @@ _COLOURS: Final = ("green", "yellow", "blue", "red")
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _PATH = 4_000  # characters
 _NOTHING_MS = 1e-6
+_AT_END = " by the end of the window"
 _NOTHING = 0.000_05  # a share that would read 0.00 %
 _SMALL = 0.01  # parts of the step below it are told together
 _CLAUSE_END: Final = re.compile(r"[;:.](?=\s|$)")  # of an advice
@@ -104,7 +105,7 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the recording"
     counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
     if steps.dropped and not steps.count:
-        counted = f"no steady step: {', '.join(steps.dropped)}"
+        counted = f"no complete step ({', '.join(why.removesuffix(_AT_END) for why in steps.dropped)})"
     profiled = diagnosis.profiled_kernels
     kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
     facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"

@@ -77,7 +77,7 @@ def _times_text(steps: StepFigures) -> str:
     origin = f" ({shortened(steps.source, SHOWN_MARKER)})" if steps.source else ""
     dropped = f"; left out: {', '.join(steps.dropped)}" if steps.dropped else ""
     if not steps.count:
-        return f"no steady step{origin}{dropped}" if dropped else f"no steps found{origin}"
+        return f"no complete step{origin}{dropped}" if dropped else f"no steps found{origin}"
     percentiles = {"p50": steps.p50_ms, "p90": steps.p90_ms, "p99": steps.p99_ms}
     figures = ", ".join(f"{name} {time_text(ms * NS_PER_MS)}" for name, ms in percentiles.items() if ms is not None)
     missing = [name for name, ms in percentiles.items() if ms is None]

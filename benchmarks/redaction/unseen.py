@@ -320,10 +320,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set-aside", action="store_true", help="the pairs set aside, not the others")
     parser.add_argument("--one-in", type=int, default=1, help="every Nth pair")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--show", action="store_true", help="say which survived, of those not set aside")
     options = parser.parse_args()
     pairs = [(document, name, kind) for document, places in PLACES.items() for name in places for kind in KINDS]
-    chosen = [pair for pair in pairs if is_set_aside(pair[1], pair[2]) == options.set_aside][:: options.one_in]
+    chosen = [pair for pair in pairs if is_set_aside(pair[1], pair[2]) == options.set_aside]
+    chosen = chosen[options.first :: options.one_in]
     ends: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as name:
         for document, place, kind in chosen:

@@ -269,6 +269,8 @@ def test_names_that_compilers_mangle_stay_whole(name: str) -> None:
 
 PLACES_OF_NUMBERS = {
     "a code as a block": ("page.csv", '"ID","Kernel Name","Block Size","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
+    "a code as a stream": ("page.csv", '"ID","Kernel Name","Stream","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
+    "a code as a unit": ("page.csv", '"ID","Kernel Name","Metric Unit","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
     "a card as a move": ("page.html", '<path transform="{}"></path>', "4074 1512 9759 0236"),
     "a digest as corners": ("page.html", '<path points="{}"></path>', "a58ec27"),
     "a card as a window": ("page.html", '<svg viewBox="{}"></svg>', "4074 1512 9759 0236"),

@@ -151,6 +151,28 @@ DAMAGES: dict[str, Damage] = {
         lambda frame: frame.with_columns(correlation=pl.lit(7, frame.schema["correlation"])), DEVICE_OPS, API_CALLS
     ),
     "nine of ten kernels lost": kept(~KERNEL | (ROW % 10 == 0)),
+    "each number one off": in_each(lambda frame: frame.with_columns(correlation=pl.col("correlation") + 1), DEVICE_OPS),
+    "first half lost": in_each(lambda frame: frame.filter(pl.len() // 2 <= ROW), DEVICE_OPS),
+    "last half lost": in_each(lambda frame: frame.filter(pl.len() // 2 > ROW), DEVICE_OPS),
+    "last half of the calls lost": in_each(lambda frame: frame.filter(pl.len() // 2 > ROW), API_CALLS),
+    "no marks": in_each(lambda frame: frame.clear(), RANGES),
+    "marks twice": in_each(lambda frame: pl.concat([frame, frame]), RANGES),
+    "calls twice": in_each(lambda frame: pl.concat([frame, frame]), API_CALLS),
+    "operators twice": in_each(lambda frame: pl.concat([frame, frame]), HOST_OPS),
+    "half of the operators lost": in_each(lambda frame: frame.filter(ROW % 2 == 0), HOST_OPS),
+    "calls of no length": in_each(lambda frame: frame.with_columns(end_ns=START), API_CALLS),
+    "a call without an end": in_each(
+        lambda frame: frame.with_columns(end_ns=pl.when(ROW == 7).then(START + HOUR_NS).otherwise("end_ns")), API_CALLS
+    ),
+    "a kernel without an end": changed(end_ns=pl.when(ROW == 7).then(START + HOUR_NS).otherwise("end_ns")),
+    "all of one name": renamed(pl.lit("kernel"), DEVICE_OPS),
+    "all on one stream": changed(stream=pl.lit(7, DEVICE_OPS.columns["stream"].dtype)),
+    "each on a stream of its own": changed(stream=ROW.cast(DEVICE_OPS.columns["stream"].dtype)),
+    "a millisecond late": shifted(10**6),
+    "calls a millisecond late": in_each(
+        lambda frame: frame.with_columns(START + 10**6, pl.col("end_ns") + 10**6), API_CALLS
+    ),
+    "a tenth lost": kept(ROW % 10 != 3),
     "no launches": in_each(lambda frame: frame.filter(~NAME.str.contains("(?i)launch")), API_CALLS),
     "waits of the host lost": in_each(lambda frame: frame.filter(~NAME.str.contains("(?i)synchron|memcpy")), API_CALLS),
 }

@@ -75,6 +75,10 @@ OF_COMPILERS: Final = Pattern(
     r"^(?:(?:CUB|THRUST|ROCPRIM)_\d{6}(?:_SM)?(?:_\d{3,4}){0,20}_NS|\d{1,6}(?:u?l{1,2}|[uf]))$",
     "a version's namespace, or a number with its type", ("CUB_200600_500_520_NS", "2048l", "4ul"), "CUB_NS",
 )
+PLACE: Final = Pattern(
+    r"^\d{1,5}$|^\d{1,2}\.\d$", "the number of a launch or a stream, or a compute capability",
+    ("7", "12345", "9.0"), ("232007", "4.95"),
+)
 BLOCK: Final = Pattern(
     r"^\(?\d{1,10}(?:, ?\d{1,5}){2}\)?$", "a grid or a block, as Nsight Compute prints it",
     "(128, 1, 1)", ("128", "232007"),

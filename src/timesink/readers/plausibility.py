@@ -304,7 +304,8 @@ class _Work:
         return found
 
     def note_what_is_missing(self) -> None:
-        """Say so where kernels or most copies take no time, or no copy says which way it goes."""
+        """Say so where kernels or most copies take no time, no copy says which way it goes, or most work has a stream
+        of its own."""
         timeless = self.end == self.start
         for kind, noun in (("kernel", "kernels"), ("copy", "copies")):
             chosen = (self.ops["kind"] == kind).to_numpy() & self.kept
@@ -320,6 +321,12 @@ class _Work:
         unknown = int((copies.fill_null("unknown") == "unknown").sum())
         if 2 * unknown > len(copies):
             self.say(NoteKind.DATA_LOSS, "copies do not say which way they go", unknown, len(copies))
+
+        streams, rows = self.ops["stream"], self.ops.height
+        numbers = int(streams.max() or 0) - int(streams.min() or 0)  # type: ignore[arg-type]  # of whole numbers
+        if rows >= _MANY_ROWS and 2 * numbers > rows and 2 * streams.n_unique() > rows:
+            what = "rows of GPU work have a stream each: which of them run in order was not recorded"
+            self.say(NoteKind.DATA_LOSS, what, rows)
 
     def _too_short(self, timeless: BoolArray, chosen: BoolArray) -> int:
         """How many of the chosen rows take no time, and would not in ticks of the clock: others of their names take
@@ -352,5 +359,6 @@ class _Work:
         return _with_rows(trace, COLLECTIVES, rows)
 
 
+_MANY_ROWS: Final = 100  # a program of fewer may well have as many streams
 _STREAM: Final = ("stream", "context", "process", "device", "rank")
 _NEVER: Final = np.iinfo(np.int64).max

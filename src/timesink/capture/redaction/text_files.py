@@ -214,7 +214,12 @@ def _plain_value(given: str) -> Any:
 
 _DIGEST = "has_payload"
 _PRIVATE_COLUMNS = frozenset(("Process Name", "Host Name"))
-_SIZES = frozenset(("Block Size", "Grid Size"))
+# How the numbers of a column look; other known columns hold texts, and columns of counters any number.
+_FORMS = {
+    **dict.fromkeys(("Block Size", "Grid Size"), private_texts.BLOCK),
+    **dict.fromkeys(("ID", "Device", "Context", "Stream", "CC"), private_texts.PLACE),
+    **dict.fromkeys(("Process ID", "Metric Value", "Kernel Time", "Estimated Speedup"), private_texts.CELL),
+}
 
 
 def redact_text(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
@@ -326,10 +331,10 @@ def _is_known(head: str, cleaner: Cleaner) -> bool:
 def _column(head: str, cleaner: Cleaner) -> Callable[[str], str]:
     if head in _PRIVATE_COLUMNS:
         return cleaner.private
-    numbers = private_texts.BLOCK if head in _SIZES else private_texts.CELL
-    return (
-        cleaner.symbol if head == "Kernel Name" else lambda cell: cell if numbers.match(cell) else cleaner.metric(cell)
-    )
+    if head == "Kernel Name":
+        return cleaner.symbol
+    form = _FORMS.get(head) or (None if head in kept_texts.PAGE_COLUMNS else private_texts.CELL)
+    return lambda cell: cell if form and form.match(cell) else cleaner.metric(cell)
 
 
 def _row(cells: list[str]) -> str:

@@ -28,6 +28,7 @@ wilson moore taylor anderson jackson thompson garcia martinez robinson clark lew
 wright hill ruth jdoe doe somebody nid dgx acme eric ben max-planck brian carl charles daniel donald edward frank
 gary harry ian ivan jane jonathan julia karl ken kim larry linda leo louis marcus matt nancy neil nina otto pedro
 ralph roger ron russell stefan ted tina tony vincent will wolfgang nguyen tran kowalski ivanov rossi silva santos
+anijain jansel voz
 """
 _OF_SECRETS = "secret secrets password passwords passwd folder folders username hostname passphrase"
 _NAMES = frozenset((_FIRST_AND_LAST + _OF_SECRETS).split())

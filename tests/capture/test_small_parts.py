@@ -19,6 +19,7 @@ from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.errors import CaptureError, missing
 from timesink.capture.manifest import Capture, check, surroundings
+from timesink.capture.processes import Setting, Watch, run
 from timesink.capture.profilers import NcuOptions, Recording
 from timesink.capture.running import find_doubts, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
@@ -289,3 +290,25 @@ def test_a_program_that_replays_graphs_runs_no_operators(tmp_path: Path) -> None
     assert check(trace).missing(("operators", "kernels", "steps")) == ["rank0.json holds no steps"]
     trace.write_text(f'{{"traceEvents": [{kernel}, {{"cat": "cuda_runtime", "name": "cudaLaunchKernel"}}]}}')
     assert check(trace).missing(("operators", "kernels")) == ["rank0.json holds no operators"]
+
+
+_ENDED = """
+import sys, time
+print("trained", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("KeyboardInterrupt", file=sys.stderr)
+"""
+
+
+def test_what_a_program_says_as_it_is_told_to_end_stays_in_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.txt"
+    ended = run(
+        [sys.executable, "-c", _ENDED], log, setting=Setting(), timeout_s=50.0,
+        watch=Watch(lambda: log.exists() and b"trained" in log.read_bytes(), grace_s=0.0, signal_s=20.0),
+    )  # fmt: skip
+    assert ended.status == 0 and "KeyboardInterrupt" in ended.said()
+    assert capfd.readouterr().err == "trained\n"

@@ -89,7 +89,7 @@ def run(
     quiet: bool = False,
     watch: Watch | None = None,
 ) -> Ended:
-    """Run to the end. Its output goes to stderr (unless `quiet`) and to `log`.
+    """Run to the end. Its output goes to stderr (unless `quiet`) and to `log`; once it is told to end, to `log` alone.
 
     On an interrupt, and past `timeout_s`, the whole process group is asked to end and then killed.
     """
@@ -107,6 +107,8 @@ def run(
         _wait(process, watch, began_s + timeout_s)
     finally:
         signal_s = watch.signal_s if watch is not None else max(_GRACE_S.values())
+        if process.poll() is None:
+            copier.mute()
         end_group(process, signal_s)
         copier.finish(signal_s)
     return Ended(process.wait(), time.monotonic() - began_s, log)
@@ -171,6 +173,10 @@ class _Copier:
         log.touch()
         self._thread = Thread(target=self._copy, daemon=True)
         self._thread.start()
+
+    def mute(self) -> None:
+        """From here on the log alone: what a program says as it is interrupted is no fault of its own."""
+        self._quiet = True
 
     def finish(self, most_s: float) -> None:
         """Wait for the end of the pipe, but not for a stray child that holds it open."""

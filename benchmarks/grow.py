@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import lzma
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class Seed:
     @classmethod
     def of(cls, path: Path) -> Seed:
         """Read a Kineto trace, plain or packed."""
-        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        opens = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+        text = opens(path.read_bytes())
         begin = text.index(b"[", text.index(b'"traceEvents"')) + 1
         end = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"), begin - 1)[1] - 1
         body = text[begin:end]

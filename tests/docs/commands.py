@@ -97,6 +97,8 @@ def workplace(folder: Path) -> dict[str, str]:
             ("gpt_after", "b.json.gz"), ("gpt_before", "before.json.gz"), ("gpt_after", "after.json.gz"),
         ):  # fmt: skip
             (folder / target).write_bytes(packed[name])
+        for name, target in (("gpt_before", "before.json.xz"), ("gpt_after", "after.json.xz")):
+            (folder / target).write_bytes((demo / f"{name}.json.xz").read_bytes())
         (folder / "runs" / "plain").mkdir(parents=True)
         (folder / "runs" / "plain" / "trace.json.gz").write_bytes(packed["gpt_before"])
         for job in ("traces", "nsys", "RUN_FOLDER"):

@@ -119,7 +119,7 @@ FEWER_THREADS: Final = Fix(
     answers=("threads_oversubscribed",),
     change=ScaleHost,
 )
-USE_A_PART: Final = Fix(partly.USE_A_PART, change=keep_a_part)
+USE_A_PART: Final = Fix(partly.USE_A_PART, elsewhere="compute only the part that is used", change=keep_a_part)
 NO_RECORDING: Final = Fix(
     Words("no_recording", "run inference under torch.inference_mode()", Effort.LINES),
     answers=("work_unused/no_recording",),

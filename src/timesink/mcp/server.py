@@ -45,7 +45,7 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempote
 _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
-class Server(MCPServer[Any]):
+class ToolServer(MCPServer[Any]):
     """A server that says of a call with wrong arguments what the tool takes."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
@@ -66,7 +66,7 @@ class Server(MCPServer[Any]):
 
 def build(roots: Sequence[Path], declared: Declared | None = None) -> MCPServer[Any]:
     """A server that may read, and write new files, under these folders, and run the declared commands."""
-    server = Server(
+    server = ToolServer(
         "timesink", instructions=_PROMPTS["instructions"].format(MARK=MARK), version=__version__, log_level="ERROR"
     )
     captures = Captures(roots)

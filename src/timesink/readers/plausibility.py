@@ -215,7 +215,7 @@ class _Work:
         """Drop kernels that no call launched, though most have a call, and that outlast half of what calls launched: no
         step has them, and the device would seem busy throughout."""
         own = (self.call >= 0) & self.kept
-        if 2 * int(own.sum()) < self.kept.sum():
+        if int(own.sum()) < _TELLING or 2 * int(own.sum()) < self.kept.sum():
             return
         extent_ns = int(self.end[own].max()) - int(self.start[own].min())
         lone = self.kept & ~own & (self.ops["kind"] == "kernel").to_numpy() & (2 * (self.end - self.start) > extent_ns)
@@ -359,6 +359,7 @@ class _Work:
         return _with_rows(trace, COLLECTIVES, rows)
 
 
+_TELLING: Final = 10  # so many launched ones show how long a recording's steps are
 _MANY_ROWS: Final = 100  # a program of fewer may well have as many streams
 _STREAM: Final = ("stream", "context", "process", "device", "rank")
 _NEVER: Final = np.iinfo(np.int64).max

@@ -26,6 +26,8 @@ _KEY: Final = ["rank", "device", "op", "input_shapes"]
 _UNKNOWN: Final = (KernelFamily.OTHER.value, KernelFamily.INDEX.value, KernelFamily.SORT_SCAN.value)
 """Of a name alone: what gathers, scatters or sorts may be bound by anything."""
 
+_OPERATORS: Final = 4  # that many share no kernel: one name for all of theirs is no name
+
 
 class Unjudged(Record):
     """The share of the kernels' time in the steps that nothing judges, 0 to 1, and what takes most of that: its name,
@@ -54,6 +56,8 @@ def unjudged(trace: Trace) -> Unjudged:
     bounds = attainable(trace).operators.rename({"name": "op"}).select(_KEY).unique().with_columns(bound=pl.lit(True))
     frame = frame.drop("op").join(calls, on="host_op", how="left", maintain_order="left")
     frame = frame.join(bounds, on=_KEY, how="left", maintain_order="left")
+    if frame["names"].n_unique() == 1 and frame["op"].drop_nulls().n_unique() >= _OPERATORS:
+        return Unjudged(1.0, frame["names"][0], largest_ratio=1.0)
     shapes = host["input_shapes"].null_count() < host.height
     has_peaks = pl.any_horizontal(pl.lit(False), *map(of_device, device_peaks(trace)))
     is_product = pl.col("family").is_in(PRODUCTS)

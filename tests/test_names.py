@@ -5,6 +5,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "timesink"
 
@@ -12,6 +14,7 @@ SHARED: set[str] = set()
 """Names that still have two meanings. The list may only shrink."""
 
 
+@pytest.mark.slow
 def test_no_two_public_classes_share_a_name() -> None:
     places = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):

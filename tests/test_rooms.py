@@ -33,6 +33,7 @@ def in_order(imports: dict[str, set[str]]) -> None:
     tuple(TopologicalSorter(imports).static_order())
 
 
+@pytest.mark.slow
 def test_no_file_leads_back_to_itself() -> None:
     in_order({name: set(imported(path)) - {name} for name, path in FILES.items()})
 

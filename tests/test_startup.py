@@ -24,6 +24,7 @@ def answer(*words: str, plain: bool) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -36,6 +36,7 @@ def _is_namespace(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("globals", "vars")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_module_makes_names_that_a_type_checker_cannot_see(path: Path) -> None:
     assert hidden(path.read_text(encoding="utf-8")) == []

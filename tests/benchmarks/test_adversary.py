@@ -45,6 +45,7 @@ def test_there_are_more_than_thirty_cheats() -> None:
     assert len(WRONG) + len(NO_FASTER) >= 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", WRONG)
 def test_what_is_not_computed_by_the_end_of_the_call_is_wrong(cheat: str, tmp_path: Path) -> None:
     assert judge(tmp_path, WRONG[cheat]).launch("after", 1).receipt != RIGHT

@@ -63,6 +63,7 @@ def devices_of_a_file(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch)
     return [file]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", ["ranks", "devices"])
 def test_no_function_is_called_more_than_twice_as_often_for_twice_as_many(
     many: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,7 @@ def five_steps() -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_results_of_one_program_are_taken_beside_those_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def judged(folder: Path, changed: str, seed: str = "seed") -> Judge:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_cheat_with_right_answers_is_pointed_at(cheat: str, tmp_path: Path) -> None:
     told = judged(tmp_path, CHEATS[cheat], "7").compare_work()
@@ -58,6 +59,7 @@ def test_a_cheat_with_right_answers_is_pointed_at(cheat: str, tmp_path: Path) ->
         assert "no operator reads more than 1,536 of an input's 2,048 elements" in told[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", HONEST)
 def test_an_honest_change_is_told_by_what_runs(change: str, tmp_path: Path) -> None:
     told = judged(tmp_path, HONEST[change]).compare_work()
@@ -65,17 +67,20 @@ def test_an_honest_change_is_told_by_what_runs(change: str, tmp_path: Path) -> N
     assert told[0].startswith(("operators of a call: ", "both sides run the same 2 operators"))
 
 
+@pytest.mark.slow
 def test_what_changes_nothing_is_called_so_and_what_has_no_torch_is_not_compared(tmp_path: Path) -> None:
     assert judged(tmp_path, PLAIN).compare_work() == ["both sides run the same 2 operators: PyTorch saw no change"]
     (tmp_path / "other").mkdir()
     assert judge(tmp_path / "other", "", PROBLEM.replace("SEED", "seed") + EXPECTED).compare_work() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["import os\nos._exit(0)", "def solve(x): raise ValueError", "def solve(x): 1 / 0"])
 def test_a_side_that_cannot_be_recorded_is_named(broken: str, tmp_path: Path) -> None:
     assert judged(tmp_path, broken).compare_work() == ["no call of the program after the change could be recorded"]
 
 
+@pytest.mark.slow
 def test_the_verdict_has_it(tmp_path: Path) -> None:
     judged(tmp_path, CHEATS["bfloat16"])
     old, new, problem = (tmp_path / name for name in ("old.py", "new.py", "problem.py"))

@@ -155,6 +155,7 @@ def test_a_kept_capture_names_the_same_change_again(archive: Path, tmp_path: Pat
         assert found & set(change["codes"]) == set(change["predicted"]["codes"]), change["name"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="the programs need PyTorch (pip install torch)")
 @pytest.mark.parametrize("words", ["layer --fused --one-gemm --transposed", "gpt2 --tf32 --bf16 --flash --pad --fused"])
 def test_the_programs_agree_with_plain_fp32(words: str) -> None:

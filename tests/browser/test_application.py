@@ -32,6 +32,7 @@ def saved(page: Any, part: str) -> None:
     until(page, f"location.hash.includes({part!r})")
 
 
+@pytest.mark.slow
 def test_findings_and_the_timeline_stand_first_and_all_is_six_screens(page: Any) -> None:
     sections = "[...document.querySelectorAll('main > section')].map(one => one.id)"
     assert page.evaluate(sections)[:3] == ["findings", "timeline", "budget"]

@@ -47,6 +47,7 @@ def test_a_page_looks_as_it_did(opened: Open, pages: dict[str, str], shot: Shot,
         pytest.fail(f"differs by {unlike:.3f} (limit {LIMIT}): if {seen} is right, python tools/renew_goldens.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shot", "fault"),
     [*((WIDE, fault) for fault in FAULTS), (NARROW, "no style"), (NARROW, "no tiles")],
@@ -70,6 +71,7 @@ DEFECTS = {
 PLANTED_AT = 768
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", gallery.PAGES)
 def test_every_drawing_looks_as_it_did_and_a_planted_defect_does_not(opened: Open, name: str) -> None:
     """At three widths and in both schemes; at one of them a drawing that is shifted, and one that lost its style."""

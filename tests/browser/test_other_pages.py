@@ -28,6 +28,7 @@ def pages() -> dict[str, str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kernels", "spikes", "ranks", "compare", "pipeline"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_it_loads_nothing_complains_of_nothing_and_is_accessible(

@@ -30,6 +30,7 @@ def demo() -> str:
     return demo_report()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_real_report_loads_nothing_and_is_accessible(opened: Open, demo: str, width: int, scheme: str) -> None:
     shown = opened(demo, width=width, scheme=scheme)
@@ -50,6 +51,7 @@ def test_a_real_report_is_small_and_opens_quickly(opened: Open, demo: str) -> No
     assert 0 < taken_s["TaskDuration"] < 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_text(opened: Open, name: str) -> None:
     for text in (render_report(hostile(name)), render(page(name), Format.HTML)):
@@ -63,6 +65,7 @@ def test_hostile_names_are_text(opened: Open, name: str) -> None:
         assert shown.page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href')[0] === '#')")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [HOSTILE[0], next(name for name in HOSTILE if name.startswith("<script>")), "x" * 20_000]
 )

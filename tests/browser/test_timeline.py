@@ -87,6 +87,7 @@ def random_trace(seed: int) -> Trace:
     return of_rows(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "most_runs"), [(1, 100_000), (2, 100_000), (3, 300)])
 def test_what_is_drawn_is_what_ran(opened: Open, seed: int, most_runs: int) -> None:
     """At every zoom a pixel is drawn where something ran for half of it, and blank where nothing ran near it;
@@ -179,6 +180,7 @@ def served(context: Any, planted: Trace) -> Iterator[tuple[Any, list[str], Timel
             thread.join()
 
 
+@pytest.mark.slow
 def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, list[str], Timeline, Server]) -> None:
     page, wrong, timeline, server = served
     page.wait_for_selector(f"{CANVAS}[data-tile]")

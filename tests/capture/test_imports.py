@@ -167,6 +167,7 @@ def test_is_not_called_where_nothing_is_imported(tmp_path: Path) -> None:
     assert run_way(tmp_path, ASKED) == []
 
 
+@pytest.mark.slow
 def test_steps_are_seen_behind_libraries_that_ask_where_torch_is(tmp_path: Path) -> None:
     for name in ("accelerate", "transformers"):
         pytest.importorskip(name)

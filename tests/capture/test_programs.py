@@ -34,6 +34,7 @@ def said(done: capture.Capture) -> str:
     return (done.folder / "log.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_steps_asked_for_are_recorded_and_the_program_ends(torch_python: str, tmp_path: Path) -> None:
     script = written(tmp_path / "a folder with spaces", LOOP, "my train.py")
     done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "o u t", quiet=True)
@@ -47,6 +48,7 @@ def test_the_steps_asked_for_are_recorded_and_the_program_ends(torch_python: str
     assert "went on to its end" not in said(done)
 
 
+@pytest.mark.slow
 def test_a_program_may_keep_running(torch_python: str, tmp_path: Path) -> None:
     script = written(tmp_path, LOOP)
     done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "out", quiet=True, keep_running=True)
@@ -54,6 +56,7 @@ def test_a_program_may_keep_running(torch_python: str, tmp_path: Path) -> None:
     assert "went on to its end" in said(done)
 
 
+@pytest.mark.slow
 def test_an_explicit_step_wins_over_the_optimizers(torch_python: str, tmp_path: Path) -> None:
     text = LOOP.replace("import sys, torch", "import sys, torch, timesink")
     text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    optimizer.step()\n    timesink.step()\n")
@@ -62,6 +65,7 @@ def test_an_explicit_step_wins_over_the_optimizers(torch_python: str, tmp_path: 
     assert sum(name.startswith("Optimizer.step#") for name in names(done.files[0])) == 2 * FEW.active
 
 
+@pytest.mark.slow
 def test_the_programs_own_profiler_marks_steps_and_records_nothing(torch_python: str, tmp_path: Path) -> None:
     text = LOOP.replace("for _", "profiler = torch.profiler.profile()\nprofiler.start()\nfor _")
     text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    profiler.step()\n")
@@ -74,6 +78,7 @@ def test_the_programs_own_profiler_marks_steps_and_records_nothing(torch_python:
     assert "0 averages" in said(done)
 
 
+@pytest.mark.slow
 def test_inference_without_an_optimizer_counts_calls_of_the_outermost_module(torch_python: str, tmp_path: Path) -> None:
     text = """
 import torch
@@ -86,6 +91,7 @@ with torch.no_grad():
     assert sum(name == "aten::addmm" for name in names(done.files[0])) == 2 * FEW.active
 
 
+@pytest.mark.slow
 def test_two_ranks_of_torchrun_record_the_same_steps(torch_python: str, tmp_path: Path) -> None:
     text = """
 import torch, torch.distributed as dist
@@ -103,6 +109,7 @@ for _ in range(100):
     assert per_rank[0] == per_rank[1]
 
 
+@pytest.mark.slow
 def test_steps_whose_batches_lay_ready_are_dropped(torch_python: str, tmp_path: Path) -> None:
     text = """
 import torch
@@ -135,6 +142,7 @@ for x in DataLoader(torch.randn(400, 8), batch_size=4):
         assert found.count(phase) == FEW.active, phase
 
 
+@pytest.mark.slow
 def test_phases_break_no_compiled_graph(torch_python: str, tmp_path: Path) -> None:
     """`fullgraph` makes every graph break an error; the ranges stand around the compiled call, not inside."""
     text = """
@@ -157,6 +165,7 @@ def test_a_whole_program_needs_no_steps(torch_python: str, tmp_path: Path) -> No
     assert names(done.files[0]).count("aten::mm") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -175,6 +184,7 @@ def test_a_program_that_makes_no_capture_is_told_why(
     assert caught.value.remedy
 
 
+@pytest.mark.slow
 def test_the_step_without_a_profiler_reaches_the_diagnosis(torch_python: str, tmp_path: Path) -> None:
     from timesink.capture.recorded_run import recorded_run
 
@@ -208,6 +218,7 @@ print(run.capture.manifest["files"][0]["counts"]["steps"], len(run.capture.missi
     assert names(Path(file)).count("mine") == 3
 
 
+@pytest.mark.slow
 def test_a_second_rank_records_its_file_and_has_no_capture(torch_python: str, tmp_path: Path) -> None:
     import subprocess
 
@@ -234,6 +245,7 @@ except Exception as error:
     assert [path.name for path in tmp_path.rglob("rank*.json*")] == ["rank1.json.gz"]
 
 
+@pytest.mark.slow
 def test_a_full_collection_is_a_range_of_the_step_it_stopped(torch_python: str, tmp_path: Path) -> None:
     text = LOOP.replace("import sys, torch", "import gc, sys, torch").replace(
         "    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    if _ == 7: gc.collect()\n"

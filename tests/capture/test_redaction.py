@@ -60,6 +60,7 @@ def captures(folder: Path) -> list[Path]:
     return [*sorted(folder.iterdir()), *logs]
 
 
+@pytest.mark.slow
 def test_the_diagnosis_of_a_redacted_capture_is_the_one_before(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for path in captures(tmp_path / "in"):

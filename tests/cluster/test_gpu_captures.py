@@ -25,6 +25,7 @@ ARCHIVES = [
 scored = cache(score.score)  # two tests ask for some
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_the_planted_fault_is_among_the_first_two_findings(archive: Path) -> None:
     assert scored(archive).named

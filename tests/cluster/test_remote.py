@@ -166,6 +166,7 @@ def store(traces: Path) -> Iterator[dict[str, str]]:
 SLOW_ENGINES = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("processes", "dask")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", *SLOW_ENGINES])
 def test_an_object_store_gives_the_page_of_the_same_local_folder_on_every_engine(
     engine: str, store: dict[str, str], traces: Path, tmp_path: Path

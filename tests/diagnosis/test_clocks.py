@@ -16,6 +16,7 @@ from timesink.readers import read
 CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longer", [1.0, 1.004, 1.03, 1.1, 1.4])
 @pytest.mark.parametrize(
     "program",

@@ -297,6 +297,7 @@ def usual_headline(found: Diagnosis) -> Bottleneck:
     return Bottleneck.NONE if found.statement.startswith(APART) else found.bottleneck
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.sampled_from(KINDS), st.integers(5, 13), st.booleans())
 @example(14356, "gc", 11, False)  # a full queue of launches makes the host stand still as long in other steps
 @example(3828, "gc", 7, True)  # each fourth step reads, and the next one's batch is late for it

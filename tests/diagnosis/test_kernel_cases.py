@@ -61,6 +61,7 @@ GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4,
 MIXES = {"matmuls": (SGEMM,), "matmuls and kernels around": (SGEMM, GELU, SGEMM), "vectors": (SGEMM, GEMV, GELU)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", MIXES.values(), ids=MIXES)
 @pytest.mark.parametrize(
     ("gpu", "capability", "fix"),

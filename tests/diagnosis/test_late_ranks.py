@@ -24,6 +24,7 @@ LATE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tool"), LATE)
 def test_the_lateness_of_a_rank_is_promised_once(name: str, tool: str, tmp_path: Path) -> None:
     pack.unpacked(archive(name, tool), tmp_path)
@@ -45,6 +46,7 @@ def test_the_lateness_of_a_rank_is_promised_once(name: str, tool: str, tmp_path:
         assert promised_ms <= max(own_ms - late.recoverable.value, 0.05 * own_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [None, 0.8, 1.0, 1.3, 1.8])
 @pytest.mark.parametrize(("name", "tool"), LATE)
 def test_a_plan_for_a_late_rank_leaves_its_gpu_what_it_has_to_do(

@@ -103,6 +103,7 @@ WAITING = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame_name", ["", *WAITING])
 @pytest.mark.parametrize("between_us", [20_000, 100_000])
 def test_torch_profiler_shows_a_server_that_waits(frame_name: str, between_us: float, tmp_path: Path) -> None:
@@ -136,6 +137,7 @@ def test_what_is_seen_to_work_is_promised(trace: dict[str, str], tool: str, tmp_
 CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

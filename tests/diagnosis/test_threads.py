@@ -34,6 +34,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
     return read(request.param, cache=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize("turn", range(3))
 def test_a_diagnosis_on_two_threads_is_that_of_one(trace: Trace, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ LONG = {
 TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES if RUN[page]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist, request: pytest.FixtureRequest) -> None:
     environment = workplace(tmp_path)

@@ -61,6 +61,7 @@ def sentences() -> list[tuple[str, str]]:
     return [(name, text) for name, text in said() if " " in text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", NOT_SAID)
 def test_words_that_the_glossary_replaces_are_not_said(pattern: str, sentences: list[tuple[str, str]]) -> None:
     looked_for = NOT_SAID[pattern]

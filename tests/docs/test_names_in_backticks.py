@@ -72,6 +72,7 @@ def docstrings(path: Path) -> Iterator[str]:
                 yield text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_what_a_docstring_names_is_there(path: Path) -> None:
     assert [name for text in docstrings(path) for name in names_in(text) if not is_there(name)] == []

@@ -29,6 +29,7 @@ def commands(name: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_the_commands_of_a_page_run_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example = PAGES[name]

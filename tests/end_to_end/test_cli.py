@@ -329,6 +329,7 @@ def test_a_diagnosis_of_a_window_says_so_and_counts_the_steps_it_cut(capsys: pyt
     assert "1 begun before the window" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

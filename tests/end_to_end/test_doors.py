@@ -36,6 +36,7 @@ def test_what_nobody_expected_is_no_verdict(capsys: Captured, monkeypatch: pytes
     assert '"exit_code": 70' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["diagnose"], ["show", "steps"], ["show", "tables"], ["ranks"]])
 @pytest.mark.parametrize("name", [b"n\xff\xfe.json", b"\xc3\x28.json", b"k\xed\xa0\x80.json"])
 def test_a_name_of_any_bytes_is_read(command: list[str], name: bytes, tmp_path: Path, capsys: Captured) -> None:
@@ -46,6 +47,7 @@ def test_a_name_of_any_bytes_is_read(command: list[str], name: bytes, tmp_path: 
         assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [(1,), (0, 1), (1, 2), (0, 1, 2)])
 def test_a_closed_stream_is_no_fault(closed: tuple[int, ...], tmp_path: Path) -> None:
     closing = "".join(f"os.close({number}); " for number in closed)

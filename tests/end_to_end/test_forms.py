@@ -141,6 +141,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", REFUSED)
 def test_what_cannot_be_read_is_refused_at_every_door_with_the_way_out(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -176,6 +177,7 @@ def test_a_log_among_the_ranks_of_a_job_is_left_out_and_named_or_refused(
         assert "rank2.json: it holds only" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", READ)
 def test_what_can_be_read_is_the_same_job_at_every_door(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -124,6 +124,7 @@ def deep_snapshot(path: Path, allocations: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("compare",), ("memory", "diff")], ids=" ".join)
 def test_trust_a_snapshot_is_compared_in_work_that_grows_as_it_does(command: tuple[str, ...], tmp_path: Path) -> None:
     """One comparison of 90 kB was once seen to take 39 s."""

@@ -31,6 +31,7 @@ COMMAND = re.compile(r"^\s*(?:next: )?(?:timesink|ncu|nsys|torch\.|TORCH|python|
 HALF_UNIT = re.compile(r"\d\s*$\n\s*(?:%|ns|us|ms|s|kB|MB|GB)\s", re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_first_contact_defect_9_nothing_is_clipped(

@@ -171,6 +171,7 @@ def test_a_message_whose_figures_were_redacted_is_no_sign_that_there_is_no_waste
         assert said is None or (whole is not None and said.limiter is whole.limiter), kernel.name
 
 
+@pytest.mark.slow
 def test_the_first_finding_of_a_launch_names_the_limiter_of_its_row(tmp_path: Path) -> None:
     for report in [*REPORTS, *(one for one in UNSEEN if "unseen6" in str(one))]:
         first: dict[int, str] = {}
@@ -297,6 +298,7 @@ def test_bytes_and_time_decide_where_they_reach_the_peak_of_dram(
     assert line is not None and line.nearest == ("DRAM", pytest.approx(found.roof[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*REPORTS, *UNSEEN[1:]], ids=lambda path: path.name)
 def test_every_page_names_one_verdict_of_a_launch(path: Path, tmp_path: Path) -> None:
     """Limiter, roof and bound are one for all pages, and no roof is farther than the busiest unit from its peak."""
@@ -310,6 +312,7 @@ def test_every_page_names_one_verdict_of_a_launch(path: Path, tmp_path: Path) ->
             assert entry["roof_speedup"] <= max(1.0, 1.001 / sheet.limits.top.busy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
 def test_a_raw_page_of_every_report_says_the_same(path: Path, reading: Reading, tmp_path: Path) -> None:
     page = tmp_path / "page.csv"

@@ -131,6 +131,7 @@ idle run.json.gz
 LINES = [line for line in (ANSWERS + REFUSALS).splitlines() if line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*MODULES, *PAGES], ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_what_the_sources_print_is_taken_by_the_command_line(path: Path) -> None:
     told = texts(path) if path.suffix == ".py" else [path.read_text("utf-8")]

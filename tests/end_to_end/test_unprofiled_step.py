@@ -37,6 +37,7 @@ def test_a_command_that_prices_takes_the_step_without_a_profiler(name: str) -> N
     assert option.metavar == "MS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["diagnose", "report"])
 def test_first_contact_defect_2_a_diagnosis_is_held_against_the_step_that_is_given(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -55,6 +55,7 @@ def test_an_answer_by_hand() -> None:
     assert not answer.truncated
 
 
+@pytest.mark.slow
 def test_every_table_holds_the_rows_of_the_trace(demo: Trace) -> None:
     for held in holdings(demo):
         assert ask(demo, f"SELECT count(*) FROM {held.name}").rows == ((held.frame.height,),)
@@ -65,6 +66,7 @@ def test_idle_time_in_sql_is_the_idle_time_of_the_measure(demo: Trace) -> None:
     assert ask(demo, "SELECT sum(end_ns - start_ns) FROM idle").rows == ((idle_blame(demo).idle_ns,),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_every_example_runs_and_finds_something(demo: Trace, example: object) -> None:
     assert ask(demo, example.sql).rows

@@ -154,6 +154,7 @@ ARCHIVES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "archive"), ARCHIVES)
 def test_a_planted_habit_is_found_and_its_fix_is_clear(fault: suite.Fault, archive: Path, tmp_path: Path) -> None:
     unpacked(archive, tmp_path)

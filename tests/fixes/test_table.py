@@ -77,6 +77,7 @@ def test_a_row_names_other_rows_and_rules_that_there_are(name: str) -> None:
     assert fix.verb is None or fix.find is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
 def test_what_a_finding_proposes_to_change_is_a_row(rule: Rule) -> None:
     for case in cases_of(rule.name):

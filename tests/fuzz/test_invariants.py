@@ -138,6 +138,7 @@ def test_mutations_of_real_files_break_no_invariant(name: str) -> None:
         tried(target, target.change(rng.choice(target.seeds()), rng, target.seeds()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FOUND, ids=lambda file: file.name)
 def test_what_broke_an_invariant_once_does_so_no_more(file: Path) -> None:
     named = [name for name in targets() if file.name.startswith(f"{name}-")]

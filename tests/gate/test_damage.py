@@ -224,6 +224,7 @@ def losses_untold(archive: Path, folder: Path, losses: Sequence[str]) -> dict[st
     return {loss: share for loss, one in damaged.items() if known(one).missing and (share := untold(one)) >= LARGE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(0, COUNT, 3))
 def test_what_was_lost_is_in_the_first_line(tmp_path: Path, number: int) -> None:
     chosen = [LOSSES[number % len(LOSSES)], LOSSES[(number // 3 + 5) % len(LOSSES)]]
@@ -261,6 +262,7 @@ def test_a_kernel_that_nothing_launched_hides_nothing(tmp_path: Path, profiler: 
     assert any("no call launched" in note.message for note in beside.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(COUNT))
 def test_no_damage_makes_a_clean_bill(tmp_path: Path, number: int) -> None:
     every = list(DAMAGES)

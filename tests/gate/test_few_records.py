@@ -56,6 +56,7 @@ FEW: list[Callable[[Program], None]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @IN
 @GPU
 @pytest.mark.parametrize("runs", FEW, ids=lambda runs: runs.__name__)
@@ -79,6 +80,7 @@ def test_one_kernel_that_takes_long_by_itself_is_a_headline(profiler: str, tmp_p
     assert found.bottleneck is Bottleneck.UNUSED_LANES, found.statement
 
 
+@pytest.mark.slow
 @IN
 @pytest.mark.parametrize("stands_us", [200_000.0, 1_600_000.0])
 @pytest.mark.parametrize("at", [4, 12, 19])
@@ -124,6 +126,7 @@ OF_BF16 = (
 )
 
 
+@pytest.mark.slow
 @IN
 @pytest.mark.parametrize("kernel", OF_BF16)
 @pytest.mark.parametrize(

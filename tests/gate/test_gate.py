@@ -87,11 +87,13 @@ def check_file(path: Path, folder: Path, *, pages: bool) -> None:
         check(of, pages=pages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*DEMO, *OWN], ids=lambda path: path.name)
 def test_a_capture_of_ours_keeps_every_law(path: Path, tmp_path: Path) -> None:
     check_file(path, tmp_path, pages=path == DEMO[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "tool"), [(program, ("torch", "nsys")[at % 2]) for at, program in enumerate(SAMPLE)]
 )
@@ -125,6 +127,7 @@ def test_a_public_profile_keeps_every_law(path: Path, tmp_path: Path) -> None:
 ONE_OF_A_KIND = {path.suffixes[0]: path for path in (*OWN, *DEMO)}.values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ONE_OF_A_KIND, ids=lambda path: path.name)
 def test_every_command_that_is_printed_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

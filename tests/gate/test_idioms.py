@@ -50,6 +50,7 @@ def test_a_fix_is_of_pytorch_or_has_words_for_other_programs(fix: Fix) -> None:
         assert told is None or IDIOM.findall(told.title + told.costs) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "tool"), [(program, ("torch", "nsys")[at % 2]) for at, program in enumerate(SAMPLE)]
 )

@@ -160,6 +160,7 @@ def waits_of(wait: str, copy: str | None, *, blocking: bool = False) -> Callable
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 @pytest.mark.parametrize(
     ("step", "is_read"),
@@ -221,6 +222,7 @@ def test_kernels_that_fill_the_gpu_share_it(
     assert all(rung.after.value >= 0.98 * us / 1000 for rung in made.rungs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 @pytest.mark.parametrize("copies_us", [[40.0], [15.0, 15.0], [8.0] * 6, [120.0], [60.0, 5.0]])
 def test_copies_within_the_gpu_have_a_line(copies_us: list[float], profiler: str, tmp_path: Path) -> None:

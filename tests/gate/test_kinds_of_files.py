@@ -21,6 +21,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pages in", "pages out"])
 @pytest.mark.parametrize(
     ("wrote_ms", "page_us", "rounds"), [(98.8, 4, 1), (23, 30, 5), (400, 2, 3), (44, 300, 8), (7, 10, 40)]
@@ -66,6 +67,7 @@ def test_pages_that_the_cpu_works_through_in_order_are_what_the_gpu_waits_for(
     assert own["end_ns"].sum() - own["start_ns"].sum() == pytest.approx(1000 * pages * (gap_us - 10), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 @pytest.mark.parametrize(
     ("gpu", "multiprocessors", "blocks"),

@@ -36,6 +36,7 @@ def offloaded(
     program.pause(pause_us / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "turn",
     [
@@ -74,6 +75,7 @@ LOADS_MS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 @pytest.mark.parametrize("loads_ms", LOADS_MS)
 def test_a_loader_that_is_late_at_most_steps_is_no_outlier(
@@ -131,6 +133,7 @@ def test_kernels_of_one_pass_that_waits_for_its_host_are_a_bound(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["cuMemHostAlloc", "cuStreamSynchronize", "cuLaunchKernel", "cudaMallocManaged", "cuModuleLoadData", ""]
 )

@@ -19,6 +19,7 @@ def recorded(program: Program, profiler: str, folder: Path) -> Trace:
     return read(getattr(program, profiler)(folder), cache=False)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ LOOPS = [
 ]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("loop", LOOPS)
 def test_without_the_known_step_the_headline_is_the_same(profiler: str, loop: Loop, tmp_path: Path) -> None:
@@ -89,6 +90,7 @@ def test_without_the_known_step_the_headline_is_the_same(profiler: str, loop: Lo
     assert [diagnose(trace, unprofiled_step_ms=ms).bottleneck for ms in (None, known_ms)] == [loop.limit] * 2
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("loop", [loop for loop in LOOPS if loop.limit is LAUNCHES])
 @pytest.mark.parametrize("is_known", [False, True])

@@ -85,6 +85,7 @@ def lost(trace: Trace) -> list[int]:
     return [note.count for note in trace.notes if note.kind.is_loss]
 
 
+@pytest.mark.slow
 @IN
 @ON
 @pytest.mark.parametrize(("every", "us"), [(1000, 1e6), (40, 9e4), (40, 1e6), (10, 9e4), (10, 13e3)])
@@ -123,6 +124,7 @@ def _gone(times: dict[str, float]) -> None:
     del times["at"]
 
 
+@pytest.mark.slow
 @IN
 @ON
 @pytest.mark.parametrize("wrong", [_at_zero, _a_day_late, _without_length, _end_before_start, _gone])

@@ -45,6 +45,7 @@ def looped(moves: Moves, gpu: str = "NVIDIA A100-SXM4-80GB", wait: str = "cudaDe
     return steps(program, step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profiler", "moves", "wait"),
     [

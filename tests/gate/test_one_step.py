@@ -40,6 +40,7 @@ def trained(program: Program, waits: list[float], kernels: int = 30) -> Program:
     return program
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("waits", WAITS)
 def test_the_steps_that_are_shown_are_those_that_are_priced(waits: list[float], profiler: str, tmp_path: Path) -> None:
@@ -123,6 +124,7 @@ RECURRING = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(("call", "us"), RECURRING)
 def test_what_comes_in_every_step_never_happens_once(call: str, us: float, profiler: str, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ MEMORY = [
 ]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(("gpu", "takes", "gives"), MEMORY)
 @pytest.mark.parametrize("long_us", [300, 3000])
@@ -165,6 +166,7 @@ WAITS = [
 ]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("call", WAITS)
 @pytest.mark.parametrize("at_end", [False, True])
@@ -198,6 +200,7 @@ REDUCTIONS = [
 ]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("kernel", REDUCTIONS)
 @pytest.mark.parametrize(("copy", "wait"), [("cudaMemcpyAsync", "cudaStreamSynchronize"), ("hipMemcpyWithStream", "")])
@@ -221,6 +224,7 @@ def test_values_that_are_read_one_by_one_are_waits_and_no_chain(
     assert diagnosis.findings[0][0].name == "host-sync"
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     ("gpu", "call"),
@@ -250,6 +254,7 @@ NATIVE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     ("kernel", "blocking"), zip(NATIVE, ["cudaMemcpy", "hipMemcpy", "cuMemcpyDtoH_v2"] * 2, strict=True)
@@ -348,6 +353,7 @@ def test_a_warp_alone_on_a_multiprocessor_leaves_three_schedulers_idle(
     assert share(named(diagnosis, "unused-lanes")) == pytest.approx(saved, abs=0.01)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     "kernel",
@@ -382,6 +388,7 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("kernel", PRODUCTS)
 def test_a_product_is_a_product_whatever_its_arguments_are_called(profiler: str, kernel: str, tmp_path: Path) -> None:
@@ -407,6 +414,7 @@ def test_products_in_fp16_are_told_no_other_type(profiler: str, gpu: str, kernel
     assert "precision" not in {card.name for card, _ in diagnosis.findings}
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     "gpu", ["Tesla T4", "Tesla V100-SXM2-16GB", "Quadro RTX 8000", "NVIDIA TITAN V", "NVIDIA GeForce RTX 2080 Ti"]

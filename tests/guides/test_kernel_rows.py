@@ -29,6 +29,7 @@ def launches() -> list[KernelLimits]:
     return [one for path in reports for _, one in faults_in(path)[0]]
 
 
+@pytest.mark.slow
 def test_a_product_below_its_peak_is_told_of_its_tiles_or_of_its_operands(launches: list[KernelLimits]) -> None:
     """A GEMM at 75 % of the tensor cores' peak: other tiles, stages, warps, or the faster instruction."""
     words = ("tiles", "stages", "layout", "Specialize", "wgmma")
@@ -92,6 +93,7 @@ def checked(trace: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[
     return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["torch", "nsys"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_found_by_its_check_and_all_five_answer(

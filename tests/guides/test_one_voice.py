@@ -34,6 +34,7 @@ def ranks_of(folder: Path, name: str, suffix: str = "json") -> list[Path]:
     return [folder / f"{name}.rank{rank}.{suffix}" for rank in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("show", "statement"), ("diagnose", "-v"), ("plan",)])
 def test_facts_and_the_step_without_a_profiler_are_those_of_the_manifest(
     command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -53,6 +54,7 @@ def test_a_statement_never_calls_the_profiled_step_the_throughput(
     assert "12.3 ms, " not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_an_overlap_score_is_the_same_wherever_it_is_printed(
     name: str, staged: Path, capsys: pytest.CaptureFixture[str]
@@ -102,6 +104,7 @@ def test_shares_are_of_the_step_and_not_of_its_busy_time(staged: Path, capsys: p
     assert sum(shares) == pytest.approx(100, abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("send", "annotation"),
     [

@@ -47,6 +47,7 @@ def shown(page: Path) -> Iterator[tuple[str, list[str]]]:
         yield command, [" ".join(line.split()) for line in printed.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_walkthrough_prints_what_it_shows(
     page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

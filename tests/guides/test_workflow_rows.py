@@ -107,11 +107,13 @@ def unheld(row: Row, asked: Any, by: Break | None = None) -> list[str]:
     return missing + [f"exit {answer.code}" for answer in answers[-1:] if row.code not in (answer.code, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", BY_STEP)
 def test_a_row_prints_what_it_shows(step: str, asked: Any) -> None:
     assert unheld(BY_STEP[step], asked) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "by"), [(row.step, by) for row in ROWS for by in row.breaks], ids=str)
 def test_a_break_of_what_a_row_is_about_is_caught(step: str, by: Break, asked: Any) -> None:
     assert unheld(BY_STEP[step], asked, by)

@@ -85,6 +85,7 @@ def test_a_pattern_matches_its_examples_and_not_the_others(name: str) -> None:
     assert all(answer == expected for answer in answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATTERNS)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())

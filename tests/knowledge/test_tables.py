@@ -46,6 +46,7 @@ def test_the_tables_are_read_as_they_are(name: str) -> None:
     READERS[name](Path(gpus.__file__).with_name(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "at"), ROWS)
 def test_a_row_that_lacks_any_one_of_its_cells_is_refused(name: str, at: int, tmp_path: Path) -> None:
     cells = row_of(name, at)

@@ -95,6 +95,7 @@ def test_why_is_this_step_slow_takes_two_calls(root: Path) -> None:
     spoken(build([root]), talk)
 
 
+@pytest.mark.slow
 def test_a_whole_exchange(root: Path) -> None:  # noqa: PLR0915  # one session
     """First contact defect 30."""
 
@@ -258,6 +259,7 @@ def strings(value: Any, key: str = "") -> list[tuple[str, str]]:
     return [found for part in value for found in strings(part, key)] if isinstance(value, list) else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*HOSTILE[:-1], HOSTILE[-1][:5_000]])
 def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root: Path, name: str) -> None:
     trace = renamed(read(root / "gpt_before.json.gz", cache=False), name)

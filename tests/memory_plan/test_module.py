@@ -45,6 +45,7 @@ def both(model: dict[str, Any], **train: Any) -> tuple[dict[str, int], Any]:
     return planned, module_memory(module, (tokens, tokens.clone()), lambda x: x, autocast=recipe["precision"] == "amp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [GPT, LLAMA], ids=["gpt", "llama"])
 @pytest.mark.parametrize(
     "train",

@@ -22,6 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made", [made for made in pages.EXAMPLES if pages.examples(made)], ids=lambda made: made.__name__
 )

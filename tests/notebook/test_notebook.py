@@ -33,6 +33,7 @@ def outputs() -> list[tuple[str, str]]:
     return [(re.split(r"\W", data.get("text/plain", "").strip("<"))[0], data.get("text/html", "")) for data in last]
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_tutorial_runs(outputs: list[tuple[str, str]]) -> None:
     cells = [cell for cell in json.loads(TUTORIAL.read_text())["cells"] if cell["cell_type"] == "code"]
     assert len(outputs) == len(cells) >= 6

@@ -183,6 +183,7 @@ def test_an_error_shows_the_line_that_called_and_what_is_wrong(tmp_path: Path) -
     assert caught.value._render_traceback_() == [f"UnreadableTrace: {caught.value}"]
 
 
+@pytest.mark.slow
 def test_two_programs_are_compared_and_a_capture_is_held_to_limits(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ def test_two_programs_are_compared_and_a_capture_is_held_to_limits(
     assert timesink.gate(AFTER, "mean(steps.period_ns) <= 0.9x", baseline=trace).exit_code() == 0
 
 
+@pytest.mark.slow
 def test_two_functions_are_compared_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that can be switched inside of a process: what processes differ in is not in the way."""
     monkeypatch.setattr(time, "perf_counter", process_time)  # a busy machine takes no part

@@ -66,6 +66,7 @@ def test_a_public_file_reads_as_the_slow_reader_reads_it(shared_data: Path, name
     assert says_so == name.startswith(NO_GPU_WORK) == (DEVICE_OPS not in trace)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt_before", "gpt_after"])
 def test_a_capture_of_our_own_reads_as_the_slow_reader_reads_it(shared_data: Path, name: str) -> None:
     trace = assert_reads_alike(shared_data / "own" / "kineto" / f"{name}.json.gz")
@@ -211,6 +212,7 @@ def test_a_member_of_another_shape_is_no_line(tmp_path: Path, member: object) ->
     assert read([path])[FRAMES]["call_line"].to_list() == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [gzip.compress, lzma.compress, zstandard.compress], ids=["gzip", "xz", "zstd"])
 def test_a_trace_is_read_however_it_is_packed(packed: Callable[[bytes], bytes], tmp_path: Path) -> None:
     """Known by its first bytes, under any name; one that is cut off yields what came before."""

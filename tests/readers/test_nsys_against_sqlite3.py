@@ -39,6 +39,7 @@ def counted(trace: Trace, table: Table, *names: str, kind: str = "") -> Counter[
     return Counter((frame.filter(frame["kind"] == kind) if kind else frame).select(names).rows())
 
 
+@pytest.mark.slow
 def test_every_kernel_is_read(both):
     trace, slow = both
     place = ("process", "device", "stream", "correlation", "start_ns", "end_ns", "name")

@@ -103,6 +103,7 @@ def printed(query: str, name: str, export: Path) -> list[list[str]]:
     return [KERNELS.split(","), *([str(cell) for cell in row] for row in cells)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPORTS)
 def test_sums_are_those_of_the_report_they_come_from(name: str, tmp_path: Path) -> None:
     export = unpacked(REPORTS[name], tmp_path / "export.sqlite")

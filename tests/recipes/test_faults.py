@@ -36,6 +36,7 @@ def computed(text: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in TOLD}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", FAULTS, ids=lambda piece: piece.name)
 def test_a_fault_is_repaired_and_the_program_computes_the_same(tmp_path: Path, piece: Piece) -> None:
     faulty = program([piece], steps=2)

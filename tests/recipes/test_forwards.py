@@ -84,6 +84,7 @@ def test_for_other_sizes_it_is_made_again() -> None:
         assert torch.equal(model(x), x @ torch.ones(length, length).tril())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_script_is_repaired_and_computes_the_same(tmp_path: Path, name: str) -> None:
     (script,) = (one for one in SCRIPTS if one.name == name)

@@ -32,6 +32,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CODES)
 def test_every_writer_leaves_old_or_new(faults: dict[str, list[dict[str, Any]]], kind: str) -> None:
     found = faults[kind]

@@ -166,6 +166,7 @@ def test_a_request_of_an_agent_ends_in_its_thread_and_the_server_lives(tmp_path:
         assert thread.submit(tools["list_captures"]).result().structured_content["of"] == 1
 
 
+@pytest.mark.slow
 def test_a_server_keeps_nothing_of_a_file_that_it_refused(tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="mcp is not installed (pip install mcp)")
     from timesink.mcp.server import build

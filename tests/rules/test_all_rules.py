@@ -42,6 +42,7 @@ def test_there_is_a_case_for_each_verdict(rule: Rule) -> None:
     assert laws.verdict_faults(rule, cases_of(rule.name)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_every_limit_has_a_near_miss_on_each_side(rule: Rule) -> None:
     assert laws.near_miss_faults(rule, cases_of(rule.name)) == []
@@ -52,6 +53,7 @@ def test_each_case_gets_the_verdict_it_states(rule: Rule, case: Case) -> None:
     assert laws.case_faults(rule, case) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "case"), CASES)
 def test_no_table_is_read_that_is_not_declared(rule: Rule, case: Case) -> None:
     assert laws.undeclared_tables(rule, case) == []

@@ -61,6 +61,7 @@ def left(world: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_byte_outside_changes_in_any_way_of_writing(box: Sandbox, world: Path, tmp_path: Path) -> None:
     before, log = state(world), tmp_path / "log"
     with log.open("wb") as output:
@@ -82,6 +83,7 @@ def test_no_byte_outside_changes_in_any_way_of_writing(box: Sandbox, world: Path
     assert changes(before, state(world)) == []
 
 
+@pytest.mark.slow
 def test_without_a_sandbox_each_way_changes_something(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law is about ways that do write: of each, all that it changes is seen."""
     monkeypatch.setenv("HOME", str(world / "home"))
@@ -101,6 +103,7 @@ def test_without_a_sandbox_each_way_changes_something(world: Path, monkeypatch: 
     assert idle == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["tool", "program"])
 def test_a_kill_leaves_nothing_running_and_nothing_changed(box: Sandbox, world: Path, killed: str) -> None:
     before = state(world)
@@ -150,6 +153,7 @@ def test_files_are_shown_with_another_content_and_records_come_out(box: Sandbox,
     run.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "status"), [("exit 7", 7), ("kill -9 $$", -9), ("kill -TERM $$", -15), ("true", 0)])
 def test_the_status_is_the_programs(box: Sandbox, line: str, status: int) -> None:
     run = box.start(["sh", "-c", line])
@@ -169,6 +173,7 @@ def test_an_interrupt_reaches_the_program_and_its_answer_counts(box: Sandbox, tm
     run.close()
 
 
+@pytest.mark.slow
 def test_a_refused_write_is_told(box: Sandbox, world: Path, tmp_path: Path) -> None:
     if box.way == "overlay":
         pytest.skip("overlay: nothing of the user's own is refused")
@@ -185,6 +190,7 @@ def test_a_program_that_is_not_there_is_told(box: Sandbox) -> None:
         box.start(["no-such-program"])
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_had_each_way_says_why(world: Path) -> None:
     """User namespaces switched off inside of a namespace, where that can be done."""
     ask = (

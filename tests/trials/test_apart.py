@@ -27,6 +27,7 @@ print(os.environ["NAME"], os.getpid(), os.environ["WANDB_MODE"])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["overlay", "read-only"])
 def test_runs_forked_from_one_interpreter_share_nothing(way: str, tmp_path: Path) -> None:
     here, records, other = tmp_path / "here", tmp_path / "records", tmp_path / "other.py"
@@ -67,6 +68,7 @@ while os.getppid() == {parent}:
 """
 
 
+@pytest.mark.slow
 def test_a_run_begins_while_others_make_and_remove_folders_beside_its_own(tmp_path: Path) -> None:
     """The folder of runs is a mount point for what stands ready: each folder beside it has a layer of its own."""
     here, records = tmp_path / "here", tmp_path / "records"

@@ -236,6 +236,7 @@ def held(pairs: list[slower.Compared]) -> float:
     return sum(shown) / len(shown)
 
 
+@pytest.mark.slow
 def test_planted_faults_lead_the_comparison_with_their_fix() -> None:
     pairs = list(slower.all_pairs(SMALL))
     assert len(pairs) == 9

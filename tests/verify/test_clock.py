@@ -41,12 +41,14 @@ def verified(program: str, folder: Path, *options: str) -> dict[str, object]:
     return answer
 
 
+@pytest.mark.slow
 def test_a_program_that_sets_the_clock_is_timed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     answer = verified(STEP, tmp_path, "--threshold", "20%")
     assert answer["outcome"] in ("no difference", "inconclusive"), answer
 
 
+@pytest.mark.slow
 def test_times_told_by_a_clock_that_was_set_are_contradicted_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

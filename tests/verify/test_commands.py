@@ -84,6 +84,7 @@ def test_a_ci_job_passes_no_change_and_fails_a_regression_with_reports(folder: P
     assert "slower" in summary.read_text()
 
 
+@pytest.mark.slow
 def test_exit_zero_reports_a_regression_and_fails_nothing(folder: Path, timesink: Timesink) -> None:
     slow = timesink("verify", *FOUR, "--toggle", "SCALE=1/1.08", "--exit-zero", *RUN)
     assert slow.returncode == 0
@@ -148,6 +149,7 @@ def test_a_stored_baseline_passes_no_change_fails_a_regression_and_is_never_pass
     assert timesink(*again, "--replace", *RUN).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_baseline_of_another_machine_is_invalid_and_names_what_differs(folder: Path, timesink: Timesink) -> None:
     timesink("gate", "baseline", "update", "--suite", "s", "--reason", "first", *RUN)
     file = next((folder / ".timesink" / "baselines" / "s").glob("*.json"))
@@ -169,6 +171,7 @@ def test_a_lasting_change_in_the_history_is_an_alert_that_fails_nothing(folder: 
     assert document["outcome"] == "slower"
 
 
+@pytest.mark.slow
 def test_verify_closes_the_ledgers_entry_with_the_measured_gain(folder: Path, timesink: Timesink) -> None:
     opened = timesink(
         "verify", "--ledger", "add", "fewer copies", "--predicted", "0.0005,0.0008,0.0011", "--finding", "CPY101"
@@ -183,6 +186,7 @@ def test_verify_closes_the_ledgers_entry_with_the_measured_gain(folder: Path, ti
     assert listed["measured_ms"] == pytest.approx(0.0008, abs=0.0001)
 
 
+@pytest.mark.slow
 def test_calibration_is_kept_and_grows_by_sessions(folder: Path, timesink: Timesink) -> None:
     for sessions in (1, 2):
         done = timesink("gate", "calibrate", "--runs", "5", "-f", "json", *RUN)
@@ -191,6 +195,7 @@ def test_calibration_is_kept_and_grows_by_sessions(folder: Path, timesink: Times
     assert 0.0005 < found["run_sd_ratio"] < 0.006
 
 
+@pytest.mark.slow
 def test_a_pattern_on_the_output_and_a_json_file_hand_over_steps_too(folder: Path, timesink: Timesink) -> None:
     (folder / "printing.py").write_text(
         "for i in range(70): print(f'step {i} took {0.1 + i % 3 / 10000} ms, loss 2.5')\n"

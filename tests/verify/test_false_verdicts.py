@@ -138,6 +138,7 @@ def test_the_simulated_run_mean_is_the_one_the_product_computes() -> None:
     np.testing.assert_allclose(run_means(series), by_hand, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_verify_errs_no_more_often_than_it_says_whatever_the_noise() -> None:
     """At 0, at the threshold and at +5 %, and decides in time; chance passes a bound once in a thousand times."""
     tried, wrong = SESSIONS * len(HARDER), dict.fromkeys((*simulated.CHANGES, "interval", "late"), 0)
@@ -153,6 +154,7 @@ def test_verify_errs_no_more_often_than_it_says_whatever_the_noise() -> None:
     assert all(wrong[key] <= bound[key] for key in wrong), (seeds, wrong, bound)
 
 
+@pytest.mark.slow
 def test_no_model_of_noise_makes_an_unchanged_program_slower_or_faster() -> None:
     """One session of each model; `benchmarks.false_verdicts --models` counts more of them."""
     counted = [simulated.model_count(model, range(1, 2)) for model in range(len(MODELS))]
@@ -161,6 +163,7 @@ def test_no_model_of_noise_makes_an_unchanged_program_slower_or_faster() -> None
     assert sum(one.decided for one in counted) >= 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WEAK)
 def test_ramps_pink_noise_and_a_noisier_side_leave_two_percent_to_be_found(name: str) -> None:
     """Where half are found, fewer than 6 of 24 are in one of 300 (binomial)."""
@@ -168,6 +171,7 @@ def test_ramps_pink_noise_and_a_noisier_side_leave_two_percent_to_be_found(name:
     assert simulated.model_count(model, range(100, 124)).found >= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [0.0, 0.05])
 def test_the_command_answers_as_python_does(change: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABLE", "")

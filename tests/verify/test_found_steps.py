@@ -286,6 +286,7 @@ def test_options_that_contradict_each_other_are_refused(
     assert timesink(["gate", "--at-least", "1.1", "--", "true"]) == 2
 
 
+@pytest.mark.slow
 def test_first_contact_defect_13_an_unmodified_training_script_is_verified(
     torch_python: str,  # noqa: F811
     tmp_path: Path,

@@ -28,6 +28,7 @@ def power(slow_down: float, run_sd: float, threshold: float = limits.STEP_THRESH
     return float(stats.nct.sf(stats.t.ppf(0.5 + level / 2, LAST - 1), LAST - 1, off * np.sqrt(LAST / 2) / run_sd))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_sd", [0.003, 0.02, 0.08])
 @pytest.mark.parametrize("runs", [5, 10])
 def test_the_stated_limit_is_met_in_nineteen_of_twenty_calibrations(run_sd: float, runs: int) -> None:

@@ -96,6 +96,7 @@ def test_only_skip_and_disable(project: Path) -> None:
     assert "4 passed" in run_pytest(project, "--gpuperf-disable").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["mean:3%", "step_time", "step_time:x"])
 def test_a_wrong_threshold_is_a_usage_error(project: Path, option: str) -> None:
     done = run_pytest(project, "-k", "called", "--gpuperf-compare-fail", option)

@@ -6,6 +6,7 @@ import zlib
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import traces
@@ -78,6 +79,7 @@ def test_nothing_on_a_device_is_no_timeline() -> None:
     assert timeline_of(trace_of("| api_calls | name | start_us | end_us |\n| a | cudaMalloc | 0 | 1 |")) is None
 
 
+@pytest.mark.slow
 @given(traces(min_ops=1))
 def test_every_event_is_in_its_lane_once(trace: Trace) -> None:
     timeline = timeline_of(trace)

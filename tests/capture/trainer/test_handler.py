@@ -51,6 +51,7 @@ class Kept:
         raise RuntimeError("the network is down")
 
 
+@pytest.mark.slow
 def test_a_window_has_trace_manifest_verdict_report_and_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

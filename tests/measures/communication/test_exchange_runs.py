@@ -16,6 +16,7 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tool", "count", "in_row"),
     [
@@ -33,6 +34,7 @@ def test_a_row_of_exchanges_is_one_finding(name: str, tool: str, count: int, in_
     assert f"launches {count} small exchanges, {in_row} in a row" in found[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tool"),
     [

@@ -73,6 +73,7 @@ def with_some(one: KernelCounters, rng: random.Random) -> Iterator[KernelCounter
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report", [pytest.param(of, marks=() if of in QUICK else pytest.mark.slow) for of in ALL])
 def test_whatever_is_left_out_only_widens(report: str) -> None:
     """Limiters, every cause's share at least and at most, and the bound without it: the full answer lies within."""

@@ -96,6 +96,7 @@ def programs(draw: st.DrawFn) -> Trace:
     return Trace("test", {table: frame(table, rows) for table, rows in tables.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURES)
 @settings(max_examples=examples(50), deadline=None)
 @given(trace=programs())
@@ -122,6 +123,7 @@ def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -
             before = gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURES)
 @settings(max_examples=examples(25), deadline=None)
 @given(trace=programs(), by_ns=st.integers(-(10**9), 10**9))

@@ -23,6 +23,7 @@ PIPELINES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tool"), PIPELINES)
 def test_the_step_of_a_pipeline_is_known_though_nobody_tells_it(name: str, tool: str, tmp_path: Path) -> None:
     """Recording makes that of two of them a fifth and a half longer, as their GPUs wait for each other's CPUs."""

@@ -60,6 +60,7 @@ def step(program: Program, rare: Callable[[Program], None] | None, place: str) -
     program.launch(CAST, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 @pytest.mark.parametrize("every", [3, 4])
 @pytest.mark.parametrize("numbers", [range(6), range(12), range(1, 13)], ids=str)

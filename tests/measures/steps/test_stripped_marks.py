@@ -28,6 +28,7 @@ def windows_of(found: Steps, rank: int) -> tuple[Int64Array, Int64Array]:
     return of_device["start_ns"].to_numpy(), of_device["period_ns"].to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("archive", SAMPLE, ids=lambda path: path.name.removesuffix(".tar.xz"))
 def test_a_capture_without_its_marks_has_the_same_steps_or_none(archive: Path, tmp_path: Path) -> None:
     """As many within one, and as long as the marked ones next to them: where every third step is ten times longer, one

@@ -74,6 +74,7 @@ def test_the_map_of_areas_has_what_operators_launched_themselves(trace: Trace) -
     assert sums == dict(known.rows())
 
 
+@pytest.mark.slow
 @given(traces(), traces())
 def test_a_change_holds_both_trees_and_its_roots_differ_by_as_much(one: Trace, other: Trace) -> None:
     gpu, host = (step_count(one), step_count(other)), (host_step_count(one), host_step_count(other))

@@ -288,7 +288,7 @@ def test_a_sort_of_which_more_or_something_else_is_read_stays(name: str, tmp_pat
      "torch.sort(held, 0, descending=True).values[:3]"],
 )  # fmt: skip
 def test_the_best_of_a_sort_are_found_in_its_order(cut: str, tmp_path: Path) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     (proposal,) = made(tmp_path, program(f"print({cut})", before="held = torch.zeros(4, 4)\n"), "use_a_part")
     held = torch.tensor([[3.0, float("nan"), 3.0, -1.0], [2.0, float("inf"), 0.0, 7.0], [5.0] * 4])

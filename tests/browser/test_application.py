@@ -52,6 +52,7 @@ def test_the_ruler_and_the_view_begin_where_the_command_line_does(page: Any) -> 
     assert "--window 0.000000ms:" in page.locator("#timeline .budget").inner_text()
 
 
+@pytest.mark.slow
 def test_a_button_turns_light_into_dark_and_the_address_keeps_it(opened: Open) -> None:
     shown = opened(demo_report())
     page = shown.page

@@ -135,6 +135,7 @@ def planted() -> Trace:
     return Trace("planted", {**one.tables, DEVICE_OPS: DEVICE_OPS.check(ops)}, ())
 
 
+@pytest.mark.slow
 def test_a_planted_gap_is_found_by_search_and_zoom_at_every_level(opened: Open, planted: Trace) -> None:
     page = shown(opened, page_of(planted, most_runs=1_000_000)).page
     figure = page.locator(WHOLE)

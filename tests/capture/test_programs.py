@@ -123,6 +123,7 @@ for x in DataLoader(torch.randn(4000, 8), batch_size=4, num_workers=2, prefetch_
     assert done.manifest["ranks"][0]["warm_up"] == FEW.warm_up + 2 * 3
 
 
+@pytest.mark.slow
 def test_phases_are_marked_without_edits_also_where_stacks_are_recorded(torch_python: str, tmp_path: Path) -> None:
     """`--stacks` takes frames that run the code of `Module.__call__` for modules: it must be the code of no other."""
     text = """
@@ -158,6 +159,7 @@ for _ in range(100):
     assert names(done.files[0]).count("forward") == FEW.active
 
 
+@pytest.mark.slow
 def test_a_whole_program_needs_no_steps(torch_python: str, tmp_path: Path) -> None:
     text = "import torch\nfor _ in range(5): torch.randn(8, 8) @ torch.randn(8, 8)\n"
     done = capture.torch([torch_python, written(tmp_path, text)], out=tmp_path / "out", quiet=True, whole=True)
@@ -194,6 +196,7 @@ def test_the_step_without_a_profiler_reaches_the_diagnosis(torch_python: str, tm
     assert done.read().source.endswith("rank0.json.gz")
 
 
+@pytest.mark.slow
 def test_a_block_of_a_running_program_is_recorded(torch_python: str, tmp_path: Path) -> None:
     """In a process of its own, since torch need not be in the test's."""
     import subprocess

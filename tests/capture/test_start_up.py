@@ -65,6 +65,7 @@ def started(tmp_path: Path) -> tuple[list[float], dict[str, object]]:
     return json.loads(done.stdout), json.loads((out / "ranks" / "0.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_start_is_told_as_the_program_measured_it(started: tuple[list[float], dict[str, object]]) -> None:
     """Each part within a tenth and 0.2 s, imports by package, own code by its place; 95 % of all is owned."""
     (imports_s, own_s, module_s, batch_s), facts = started

@@ -219,6 +219,7 @@ def test_the_demo_is_the_same_text_every_time(capsys: pytest.CaptureFixture[str]
     assert "\n\ninput pipeline: " in first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["diagnose", "show steps", "show tables"])
 @pytest.mark.parametrize("form", ["text", "json", "md"])
 def test_every_reading_command_writes_every_format(
@@ -280,6 +281,7 @@ def test_a_dash_is_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Rules of timesink" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_colour_is_for_terminals_unless_forced_and_never_where_refused() -> None:
     assert "\x1b[" not in timesink("explain").stdout
     assert "\x1b[" in timesink("explain", FORCE_COLOR="1").stdout

@@ -75,6 +75,7 @@ def test_an_address_is_no_path(address: str, capsys: Captured) -> None:
     assert f"{address!r} is an address; `timesink ranks` reads some" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.pdf", "x.xyz", "x.json.bak", "x.docx", "x.parquet"])
 def test_a_name_of_no_format_is_refused(name: str, tmp_path: Path, capsys: Captured) -> None:
     assert run(["diagnose", BEFORE, "-o", str(tmp_path / name)]) == 2

@@ -84,6 +84,7 @@ def test_the_words_choose_what_a_command_does(words: list[str], entry: str, rest
     assert resolve(words)[1:] == (entry, rest)
 
 
+@pytest.mark.slow
 def test_a_file_is_diagnosed_and_options_of_every_command_stand_anywhere(capsys: Captured) -> None:
     demo = str(Path(__file__).resolve().parents[2] / "src/timesink/cli/demo/gpt_before.json.xz")
     assert shown(capsys, demo) == shown(capsys, "--no-cache", "--no-color", "diagnose", demo)

@@ -190,6 +190,7 @@ def captures(packed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return packed
 
 
+@pytest.mark.slow
 def test_a_capture_is_diagnosed_and_held_against_the_measured_gain(captures: Path) -> None:
     fault, fix = score.archive_observed(score.Job("batch_prepared_in_line", "torch", MEASURED))
     assert (fault.variant, fix.variant) == ("fault", "fix")

@@ -240,6 +240,7 @@ def test_whatever_was_lost_is_in_the_first_line(tmp_path: Path, archive: Path) -
 STEP_US, STEPS = 1_000, 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length_us", [STEP_US * STEPS * 0.6, STEP_US * STEPS, STEP_US * STEPS * 40])
 @pytest.mark.parametrize("profiler", ["kineto", "nsys"])
 def test_a_kernel_that_nothing_launched_hides_nothing(tmp_path: Path, profiler: str, length_us: float) -> None:

@@ -68,6 +68,7 @@ def test_fused_steps_are_asked_of_optimizers_that_have_one(optimizer: str, fused
     assert bool({"fused_optimizer", "foreach"} & made) is fused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "sent", "turns", "call"),
     [

@@ -46,6 +46,7 @@ def test_pieces_that_are_sent_ahead_are_no_data_that_comes_back(
     assert messages and not any("comes back" in message for message in messages)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     ("kernel_us", "code_us"), [(9000, 4000), (700, 900), (2500, 12000), (3000, 1500), (60000, 25000)]

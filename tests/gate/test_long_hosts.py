@@ -17,6 +17,7 @@ def marked(program: Program, number: int, kernels: int = 10) -> None:
         program.launch(f"{GEMM}_{number % 1}", 100)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     ("call", "us", "words"),

@@ -126,6 +126,7 @@ def test_a_graph_holds_what_is_in_the_order_of_a_stream(call: str, tmp_path: Pat
     assert named(diagnosis, "launch-bound").advice.startswith("Capture the step in a CUDA graph")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "is_one"),
     [

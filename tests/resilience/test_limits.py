@@ -86,6 +86,7 @@ def test_more_devices_or_processes_than_a_machine_has(tmp_path: Path, column: st
         read(many_devices(tmp_path / "many.sqlite", column, number), cache=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [b" " * (80 << 20), b'{"ph": "X"},' * (8 << 20), b'"' + b"a" * (80 << 20) + b'"'])
 def test_a_bomb_is_not_redacted(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "bomb.json.gz"

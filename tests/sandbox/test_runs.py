@@ -131,6 +131,7 @@ def test_a_kill_leaves_nothing_running_and_nothing_changed(box: Sandbox, world: 
     assert changes(before, state(world)) == []
 
 
+@pytest.mark.slow
 def test_each_run_begins_with_what_the_user_has(box: Sandbox, world: Path) -> None:
     for _ in range(2):
         line = "import os; assert open('best.pt').read() == 'weights'; open('best.pt', 'w').write('mine')"
@@ -161,6 +162,7 @@ def test_the_status_is_the_programs(box: Sandbox, line: str, status: int) -> Non
     run.close()
 
 
+@pytest.mark.slow
 def test_an_interrupt_reaches_the_program_and_its_answer_counts(box: Sandbox, tmp_path: Path) -> None:
     line = "import time\ntry:\n print('on', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(9)"
     with (tmp_path / "log").open("wb") as output:
@@ -210,6 +212,7 @@ def test_where_nothing_can_be_had_each_way_says_why(world: Path) -> None:
     assert said[",".join(WAYS)].startswith(("USED landlock", "REFUSED")) and "unshare" in said[",".join(WAYS)]
 
 
+@pytest.mark.slow
 def test_what_a_start_costs(box: Sandbox) -> None:
     times = []
     for _ in range(5):

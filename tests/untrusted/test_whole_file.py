@@ -105,6 +105,7 @@ for number in range(300):
 """
 
 
+@pytest.mark.slow
 def test_many_writers_at_once_leave_one_whole_text(tmp_path: Path) -> None:
     target = tmp_path / "report.txt"
     writers = [subprocess.Popen([sys.executable, "-c", WRITING, target, letter]) for letter in "abcd"]

@@ -103,6 +103,7 @@ MM = ("aten::mm", "[[8,8],[8,8]]", "gemm_a", 100)
 ADD = ("aten::add", "[[8,8]]", "pointwise", 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "kind", "named"),
     [(program(("aten::mm", MM[1], "gemm_b", 180), ADD), ChangeKind.OTHER_KERNELS, "aten::mm"),

@@ -96,6 +96,7 @@ def test_another_result_is_invalid_and_exits_with_4(folder: Path, timesink: Time
     assert (wrong.returncode, "wrong result" in wrong.stdout) == (4, True), wrong.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm_up", [0, 2])
 def test_pairs_that_warm_up_run_first_and_are_not_counted(folder: Path, timesink: Timesink, warm_up: int) -> None:
     arguments = ("--pairs", "2", "--warm-up-pairs", str(warm_up), "--toggle", "SCALE=1/1", "-f", "json", *RUN)
@@ -103,6 +104,7 @@ def test_pairs_that_warm_up_run_first_and_are_not_counted(folder: Path, timesink
     assert [run["number"] for run in json.loads(done.stdout)["runs"]] == list(range(2 * warm_up + 1, 2 * warm_up + 5))
 
 
+@pytest.mark.slow
 def test_noise_exits_with_3_only_where_strict(folder: Path, timesink: Timesink) -> None:
     arguments = ("--threshold", "0.01%", "--pairs", "2", "--toggle", "SCALE=1/1", *RUN)
     assert timesink("verify", *arguments).returncode == 0

@@ -25,6 +25,7 @@ def test_first_contact_defect_21_the_first_line_names_the_rank_that_the_rule_fin
         assert not said.startswith("rank ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("late_us", "host", "verdict"),
     [(400, "b", Undecided), (1000, "b", Undecided), (1400, "b", Undecided), (1000, None, Undecided),

@@ -138,6 +138,7 @@ def long_pair(joined: Pair) -> Trace:
     return joined(captured(STEP * 8), replayed(STEP * 8))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_no_edited_pair_is_joined_wrongly(long_pair: Trace, data: st.DataObject) -> None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import lzma
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from timesink.untrusted.budget import usual_limits
+from timesink.untrusted.unpack import unpacked_whole
 
 _TS = re.compile(rb'("ts":\s*)(\d+)((?:\.\d+)?)')
 _IDS = (
@@ -42,8 +44,7 @@ class Seed:
     @classmethod
     def of(cls, path: Path) -> Seed:
         """Read a Kineto trace, plain or packed."""
-        opens = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
-        text = opens(path.read_bytes())
+        text, _ = unpacked_whole(path, usual_limits(), "give a smaller seed")
         begin = text.index(b"[", text.index(b'"traceEvents"')) + 1
         end = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"), begin - 1)[1] - 1
         body = text[begin:end]

@@ -1,12 +1,12 @@
 """`timesink show`: what was recorded, as tables and without judgement, one view at a time.
 
-`timesink plan`: what to change in which
-order, and what a change of yours would win, before it is made.
+`timesink plan`: what to change in which order, and what a change of yours would win, before it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,12 +34,11 @@ def _show(
     *,
     times: str = "",
     gpu: str = "",
-    top: int | None = None,
 ) -> int:
     """Read the traces, make the page of a view, and write it; the exit code.
 
     `doing` is shown meanwhile. Where the view needs a timeline, `times` is what a file without one is refused as
-    lacking; where it needs work of a GPU, `gpu` is. `top`: how many rows were asked for.
+    lacking; where it needs work of a GPU, `gpu` is.
     """
     from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
 
@@ -51,13 +50,19 @@ def _show(
         if gpu:
             check_device_work(trace, gpu)
         shown = page(trace)
-    target.show(_as_asked(shown, top))
+    target.show(shown)
     return 0
 
 
-def _as_asked(page: Page, top: int | None) -> Page:
-    """Where a number of rows was asked for, programs too read so many."""
-    return page if top is None else replace(page, sheets=tuple(replace(sheet, more=()) for sheet in page.sheets))
+def _rows(page: Callable[[Trace, int], Page], top: int | None, usual: int) -> Callable[[Trace], Page]:
+    """The page with so many rows of each table: the usual number, or as many as were asked for, which is then all that
+    programs read too."""
+
+    def made(trace: Trace) -> Page:
+        found = page(trace, top or usual)
+        return found if top is None else replace(found, sheets=tuple(replace(one, more=()) for one in found.sheets))
+
+    return made
 
 
 def steps(
@@ -88,14 +93,14 @@ def steps(
     if kernels_of is not None and (fault := pattern_fault(kernels_of)):
         raise UsageError(f"--kernels-of: {kernels_of!r} is not a regular expression: {fault}")
 
-    def page(trace: Trace) -> Page:
+    def page(trace: Trace, rows: int) -> Page:
         if kernels_of is not None:
-            return operator_kernels_page(trace, top or 10, kernels_of)
+            return operator_kernels_page(trace, rows, kernels_of)
         if tree:
-            return ranges_page(trace, top or 10, tree=tree, by_thread=by_thread)
-        return calls_page(trace, top or 10, by_thread=by_thread) if by_thread else summary_page(trace, top or 10)
+            return ranges_page(trace, rows, tree=tree, by_thread=by_thread)
+        return calls_page(trace, rows, by_thread=by_thread) if by_thread else summary_page(trace, rows)
 
-    return _show(paths, page, "measuring", writing, reading, times="times", top=top)
+    return _show(paths, _rows(page, top, 10), "measuring", writing, reading, times="times")
 
 
 def ranges(
@@ -110,15 +115,8 @@ def ranges(
     """Show the ranges of the program, with the GPU work launched in them."""
     from timesink.views.summary import ranges_page
 
-    return _show(
-        paths,
-        lambda trace: ranges_page(trace, top or 10, tree=tree, by_thread=by_thread),
-        "measuring",
-        writing,
-        reading,
-        times="times",
-        top=top,
-    )
+    page = _rows(partial(ranges_page, tree=tree, by_thread=by_thread), top, 10)
+    return _show(paths, page, "measuring", writing, reading, times="times")
 
 
 def calls(
@@ -132,15 +130,8 @@ def calls(
     """Show calls into CUDA and the operating system."""
     from timesink.views.summary import calls_page
 
-    return _show(
-        paths,
-        lambda trace: calls_page(trace, top or 10, by_thread=by_thread),
-        "measuring",
-        writing,
-        reading,
-        times="times",
-        top=top,
-    )
+    page = _rows(partial(calls_page, by_thread=by_thread), top, 10)
+    return _show(paths, page, "measuring", writing, reading, times="times")
 
 
 def idle(
@@ -156,15 +147,7 @@ def idle(
     """
     from timesink.views.summary import idle_page
 
-    return _show(
-        paths,
-        lambda trace: idle_page(trace, top or 15),
-        "blaming idle time",
-        writing,
-        reading,
-        gpu="idle time",
-        top=top,
-    )
+    return _show(paths, _rows(idle_page, top, 15), "blaming idle time", writing, reading, gpu="idle time")
 
 
 def lines(
@@ -184,15 +167,8 @@ def lines(
     """
     from timesink.views.lines import folder_of, lines_page
 
-    return _show(
-        paths,
-        lambda trace: lines_page(trace, top or 15, source or folder_of(paths[0])),
-        "following stacks",
-        writing,
-        reading,
-        gpu="time by line",
-        top=top,
-    )
+    page = _rows(lambda trace, rows: lines_page(trace, rows, source or folder_of(paths[0])), top, 15)
+    return _show(paths, page, "following stacks", writing, reading, gpu="time by line")
 
 
 def compilation(
@@ -209,9 +185,7 @@ def compilation(
     """
     from timesink.views.summary import compile_page
 
-    return _show(
-        paths, lambda trace: compile_page(trace, top or 20), "summing up compilation", writing, reading, top=top
-    )
+    return _show(paths, _rows(compile_page, top, 20), "summing up compilation", writing, reading)
 
 
 def checks(
@@ -344,9 +318,8 @@ def ops(
         from timesink.views.classify import classification_page, counters_page
 
         is_report = KERNEL_PROFILES in trace and not trace.get(DEVICE_OPS).height
-        rows = top or 30
-        page = counters_page(trace, rows) if is_report else classification_page(trace, rows, named)
-        target.show(_as_asked(page, top))
+        page = counters_page if is_report else partial(classification_page, named=named)
+        target.show(_rows(page, top, 30)(trace))
     return 0
 
 

@@ -13,6 +13,7 @@ from timesink.mcp import MARK, fitted, named, paged, quantity, rounded, sentence
 from timesink.mcp.captures import PAGE, OpenCapture, steps_of, words_of
 from timesink.model.tables import DEVICE_OPS, KERNEL_METRICS
 from timesink.render.gate.explained import lead
+from timesink.units import NS_PER_MS
 from timesink.views import Cell, Page, Sheet
 from timesink.views.lines import folder_of, lines_page
 from timesink.views.plan import WORTH, headline, plan, what_if_page
@@ -99,7 +100,7 @@ def _plain_row(sheet: Sheet, row: Sequence[Cell], words: Callable[[str], str | N
         if isinstance(cell, str):
             told[field.key + MARK] = words((field.words or {}).get(cell, cell))
         elif field.key.endswith("_ns") and isinstance(cell, (int, float)):
-            told[f"{field.key.removesuffix('_ns')}_ms"] = rounded(cell / 1e6)
+            told[f"{field.key.removesuffix('_ns')}_ms"] = rounded(cell / NS_PER_MS)
         elif cell is not None:
             told[field.key] = rounded(cell) if isinstance(cell, float) else cell
     return told

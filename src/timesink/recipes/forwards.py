@@ -74,7 +74,7 @@ def _is_made_of(
         and len(statement.targets) == 1
         and is_plain
         and source.moves_whole(statement)
-        and any(isinstance(one, ast.Call) for one in walk(value))
+        and bool(walk(value, ast.Call))
         and all(name_of(call.func) in PURE for call in calls_in(value))
         and not any(word.arg in ("requires_grad", "out") for call in calls_in(value) for word in call.keywords)
         and _times_bound(function, name) == 1
@@ -168,7 +168,7 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
         and name not in bound | mutated_in(loop)
         and not any(name in read_in(one) for one in before)
         and not (isinstance(loop, ast.While) and name in read_in(loop.test))
-        and not any(isinstance(node, (ast.Await, ast.NamedExpr, ast.Yield)) for node in walk(value))
+        and not walk(value, ast.Await, ast.NamedExpr, ast.Yield)
         and not any(word.arg == "requires_grad" for call in calls_in(value) for word in call.keywords)
     )
 

@@ -73,7 +73,7 @@ def _is_module(source: Source, name: str) -> bool:
 
 
 def _bound_as_function(source: Source, name: str) -> bool:
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in walk(source.tree))
+    return any(node.name == name for node in walk(source.tree, ast.FunctionDef))
 
 
 def _is_guarded(source: Source, statement: ast.stmt) -> bool:
@@ -135,7 +135,7 @@ def find_exchanges(source: Source, line: int) -> Iterator[Proposal]:
 
 def _steps_when(statement: ast.If) -> bool:
     """Whether the optimizer steps in it, by a remainder."""
-    has_rest = any(isinstance(node, ast.Mod) for node in walk(statement.test))
+    has_rest = bool(walk(statement.test, ast.Mod))
     return has_rest and any(name_of(call.func) == "step" for call in calls_in(statement)) and not statement.orelse
 
 

@@ -88,7 +88,7 @@ def _is_arithmetic(source: Source, node: ast.expr, of_value: set[str]) -> bool:
     """Whether an expression is sums, products and quotients of names, chosen by what is not `of_value` at most."""
     if isinstance(node, ast.IfExp):
         chosen = [node.body, node.orelse]
-        is_free = not any(isinstance(one, ast.Call) for one in walk(node.test))
+        is_free = not walk(node.test, ast.Call)
         return is_free and not _read(source, [node.test]) & of_value and _are_arithmetic(source, chosen, of_value)
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, _OPERATORS) and _are_arithmetic(source, [node.left, node.right], of_value)

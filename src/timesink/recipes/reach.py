@@ -278,7 +278,7 @@ def leaves_traces(source: Source, call: ast.Call) -> str:
         return f"{name or 'what evaluates'} is not in the file, and may do more"
     function = found[0]
     own = bound_in(function)
-    if any(isinstance(one, (ast.Global, ast.Nonlocal, ast.Yield, ast.NamedExpr)) for one in walk(function)):
+    if walk(function, ast.Global, ast.Nonlocal, ast.Yield, ast.NamedExpr):
         return f"{name} sets names of others"
     if changed := mutated_in(function) - own:
         return f"{name} changes {min(changed) or 'what it is given'}"

@@ -101,7 +101,7 @@ def _reads_device(source: Source, loop: Loop, statement: ast.stmt) -> bool:
     tells = _tells(statement)
     inner = [one for one in calls_in(statement) if not (tells and one is call)]
     reads = any(name_of(one.func) in _READS and not one.args for one in inner)
-    direct = tells and any(isinstance(n, ast.Name) and n.id in losses for n in walk(statement))
+    direct = tells and any(n.id in losses for n in walk(statement, ast.Name))
     return (reads or direct) and all(name_of(one.func) in _HARMLESS for one in inner)
 
 
@@ -299,7 +299,7 @@ def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> 
     key = place.slice if isinstance(place, ast.Subscript) else None
     if isinstance(place, ast.Subscript) and not (isinstance(place.value, ast.Name) and isinstance(key, ast.Constant)):
         return None
-    if isinstance(place, ast.Attribute) and (root != "self" or any(isinstance(n, ast.Return) for n in walk(loop))):
+    if isinstance(place, ast.Attribute) and (root != "self" or walk(loop, ast.Return)):
         return None
     rare = [one for one in source.statements(loop) if isinstance(one, ast.If) and _is_rare(source, one)]
     firsts: dict[ast.stmt, None] = {}
@@ -338,7 +338,7 @@ def _is_another(source: Source, node: ast.Name, loop: Loop) -> bool:
 
 def _is_rare(source: Source, statement: ast.If) -> bool:
     """Whether a remainder decides on a block of lines of its own."""
-    has_rest = any(isinstance(node, ast.Mod) for node in walk(statement.test))
+    has_rest = bool(walk(statement.test, ast.Mod))
     return has_rest and source.moves_whole(statement.body[0])
 
 

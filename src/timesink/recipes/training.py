@@ -74,7 +74,7 @@ def find_zeros(source: Source, line: int) -> Iterator[Proposal]:
         given = [word for word in call.keywords if word.arg == "set_to_none"]
         if name_of(call.func) != "zero_grad" or not given or getattr(given[0].value, "value", None) is not False:
             continue
-        reads = any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in walk(source.tree))
+        reads = any(node.attr == "grad" for node in walk(source.tree, ast.Attribute))
         why = "the program reads .grad, which would be None" if reads else ""
         reason = "gradients are filled with zeros in each step, and added to; set to none they are written"
         yield Proposal(call.lineno, reason, (source.replace(given[0].value, "True"),), why)

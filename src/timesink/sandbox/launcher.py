@@ -239,7 +239,8 @@ def _cover(folder: str, points: list[str], layers: dict[str, int], spec: dict[st
             _overlay(folder, *ends)
             notes["layers"][name] = folder
         except OSError as error:
-            notes["read_only"] += [str(error)] * os.path.isdir(folder)
+            if os.path.isdir(folder):
+                notes["read_only"].append(str(error))
             shutil.rmtree(work)
             shutil.rmtree(layer)
     finally:

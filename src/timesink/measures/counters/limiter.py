@@ -313,7 +313,8 @@ def _spoken_for(kernel: KernelCounters, limiters: frozenset[Cause], allowed: lis
     """What the figures of a page of levels speak for, where others are possible only as nobody counted them.
 
     Local memory that ncu names speaks for itself. Where nothing is busy, no load waits longer than an idle memory
-    takes: atomics do. Those leave L2 idle, or some of its slices: where it or DRAM is busy, nothing shows them.
+    takes: atomics do. Those leave L2 idle, or some of its slices: where it or DRAM is busy, nothing shows them. (Those
+    of shared memory pass L1 as its conflicts do.)
     """
     told, at_peak = told_in(kernel.messages), [one.top.resource for one in allowed if used(one.top) >= FAR_FROM_FULL]
     if kernel.get(OF_LOCAL) or told.names_local:
@@ -325,9 +326,7 @@ def _spoken_for(kernel: KernelCounters, limiters: frozenset[Cause], allowed: lis
     if not kernel.messages and set(at_peak) == {Resource.DRAM}:
         return limiters & {Cause.MEMORY}
     without = limiters - {Cause.ATOMICS}
-    return (
-        without if without <= _OF_TRAFFIC else frozenset()
-    )  # the atomics of shared memory pass L1 as its conflicts do
+    return without if without <= _OF_TRAFFIC else frozenset()
 
 
 def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: bool) -> KernelLimits:

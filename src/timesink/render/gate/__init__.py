@@ -34,6 +34,7 @@ _WORST_FIRST = (Outcome.INVALID, Outcome.SLOWER, Outcome.INCONCLUSIVE, Outcome.F
 _OTHER_WORDS = {Outcome.SLOWER: "worse", Outcome.FASTER: "better"}
 
 
+_ANY: Final = 10.0  # eleven times as slow: runs that miss less show nothing
 _CHANGE = "before_ns: before, after_ns: after, delta_ns: change [bar change]"
 
 
@@ -263,6 +264,8 @@ def why(verdict: ChangeVerdict) -> str:
 def seen_text(verdict: ChangeVerdict) -> list[str]:
     """What slow-down could not have been missed, where that is known."""
     ratio = verdict.seen_ratio
+    if ratio is not None and ratio > _ANY:
+        return [f"{verdict.pairs} pairs are too few to surely show a slow-down of any size"]
     return [] if ratio is None else [f"a slow-down of {_plain(100 * ratio)} % or more would have been seen with 95 %"]
 
 

@@ -15,9 +15,10 @@ from benchmarks.kernels.score import faults_in
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.counters import Resource
-from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.limiter import KernelLimits, limits_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
+from timesink.records import replace
 from timesink.rules.ncu.causes import said_of
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
@@ -46,6 +47,22 @@ def test_no_kernel_is_called_uncoalesced_whose_sectors_are_needed(launches: list
     assert len(needed) > 50 and served
     assert all(one.limiter is not Cause.UNCOALESCED for one in needed)
     assert all(one.roof[0] in ("L2", "DRAM", "L1") for one in served if one.limiter is Cause.MEMORY)
+
+
+STORED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio"
+
+
+def test_what_stores_nothing_wastes_no_store(launches: list[KernelLimits]) -> None:
+    """ncu writes 0 bytes for each of no sectors: a kernel of float4 loads, 3 % beyond need, was 87.9 % uncoalesced."""
+    known = [one for one in launches if STORED in one.kernel.values]
+    assert len(known) > 200
+    for one in known:
+        values = one.kernel.values
+        nothing, whole = (limits_of(replace(one.kernel, values={**values, STORED: used})) for used in (0, 32))
+        assert nothing is not None and whole is not None
+        assert (nothing.limiter, nothing.shares) == (whole.limiter, whole.shares), one.kernel.name
+        if (one.waste.access.excess_ratio or 0.0) < 0.1:
+            assert nothing.limiter is not Cause.UNCOALESCED, one.kernel.name
 
 
 def test_the_sentence_and_the_roof_are_of_the_same_limit(launches: list[KernelLimits]) -> None:

@@ -252,8 +252,11 @@ def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]
 
 
 def _used_bytes(kernel: KernelCounters, op: str) -> float | None:
-    """The share of each touched sector that the kernel uses, 0 to 1; `op` is ld or st."""
+    """The share of each touched sector that the kernel uses, 0 to 1; `op` is ld or st. ncu writes 0 where there is
+    nothing to count: where no sector was touched none is wasted, of asynchronous copies only the sectors count."""
     per_sector = kernel.get(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio")
+    if per_sector == 0:
+        return 1.0 if op == "st" or kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum") == 0 else None
     return None if per_sector is None else min(1.0, per_sector / gpus.SECTOR_BYTES)
 
 

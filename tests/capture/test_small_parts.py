@@ -19,7 +19,7 @@ from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.errors import CaptureError, missing
 from timesink.capture.manifest import Capture, check, surroundings
-from timesink.capture.processes import Setting, Watch, run
+from timesink.capture.processes import Setting, Watch, last_words, run
 from timesink.capture.profilers import NcuOptions, Recording
 from timesink.capture.running import find_doubts, is_python
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
@@ -312,3 +312,21 @@ def test_what_a_program_says_as_it_is_told_to_end_stays_in_the_log(
     )  # fmt: skip
     assert ended.status == 0 and "KeyboardInterrupt" in ended.said()
     assert capfd.readouterr().err == "trained\n"
+
+
+_LAST = [
+    ("begun\nTraceback (most recent call last):\n  File x\nValueError: lost", "ValueError: lost"),
+    ("ValueError: first\nDuring handling of that\nOutOfMemoryError: CUDA", "OutOfMemoryError: CUDA"),
+    ("[rank3]: KeyError: 'x'\nE1129 torchrun: sending SIGTERM\nE1129 failed", "[rank3]: KeyError: 'x'"),
+    ("RuntimeError: Errors in loading:\nMissing\n[W1] chatter", "RuntimeError: Errors in loading: / Missing"),
+    ("terminate called\nAborted", "terminate called / Aborted"),
+    ("Errors were ignored\nErrorless end", "Errors were ignored / Errorless end"),
+    ("", "it said nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "words"), _LAST)
+def test_the_last_words_of_a_program_are_its_error(said: str, words: str) -> None:
+    """A traceback goes before it and the noise of other processes behind."""
+    assert last_words(said.splitlines(), 2)[: len(words)] == words
+    assert "Traceback" not in last_words(said.splitlines(), 2)

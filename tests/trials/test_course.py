@@ -16,6 +16,7 @@ from timesink.capture.errors import CaptureError
 from timesink.errors import UsageError
 from timesink.trials.course import try_changes
 from timesink.trials.records import TrialAnswer, TrialResult, Tried
+from timesink.trials.run import Tell, unheard
 from timesink.views.trial import conclusion, trial_page
 
 pytestmark = pytest.mark.slow
@@ -23,13 +24,15 @@ SLACK_S = 4.0  # for a machine that does other things
 IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN), signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
-def tried(folder: Path, budget_s: float, monkeypatch: pytest.MonkeyPatch, names: str, **written: str) -> TrialAnswer:
+def tried(
+    folder: Path, budget_s: float, monkeypatch: pytest.MonkeyPatch, names: str, tell: Tell = unheard, **written: str
+) -> TrialAnswer:
     """The trial of a program, which must end in time."""
     script = write_program(folder, **written)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     began = time.monotonic()
     try:
-        return try_changes([sys.executable, str(script)], names=names.split(), budget_s=budget_s, quiet=True)
+        return try_changes([sys.executable, str(script)], names=names.split(), budget_s=budget_s, tell=tell)
     finally:
         assert time.monotonic() - began <= 1.1 * budget_s + SLACK_S
 
@@ -50,19 +53,41 @@ def test_a_short_budget_is_kept_and_what_was_measured_stands(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "says", "type"),
     [
-        ("import torch, time\ntime.sleep(1000)", "0 calls of modules"),
-        ("import time\ntime.sleep(1000)", "had not imported PyTorch"),
-        ("import torch\nraise ValueError('its own')", "its own"),
+        ("import torch, time\ntime.sleep(1000)", "0 calls of modules", "timesink.step()"),
+        ("import time\ntime.sleep(1000)", "had not imported PyTorch", "timesink.step()"),
+        ("import torch\nraise ValueError('its own')", "ValueError: its own", "all it printed is in"),
     ],
 )
 def test_a_program_without_a_step_ends_in_time_and_says_what_was_seen(
-    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, says: str, type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(CaptureError, match=says) as error:
         tried(tmp_path, 8.0, monkeypatch, "set_to_none", text=text)
-    assert "timesink.step()" in error.value.remedy
+    assert type in error.value.remedy
+
+
+def test_what_a_failed_run_prints_is_in_a_log_that_its_one_line_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = list[str]()
+    each = "print('begun'); assert not __import__('gc').get_freeze_count(), 'frozen'"
+    answer = tried(tmp_path, 20.0, monkeypatch, "frozen_garbage set_to_none", told.append, each=each)
+    assert "".join(capfd.readouterr()) == "", "the program speaks before the answer"
+    (line,) = [line for line in told if "status" in line]
+    assert line.startswith("frozen_garbage: ") and "status 1: AssertionError: frozen; all it printed: " in line
+    log = Path(answer.log)
+    assert line.endswith(str(log)) and "begun\nTraceback (most recent call last)" in log.read_text()
+    assert any(str(log) in note for note in trial_page(answer, "p").notes)
+    log.unlink()
+
+
+def test_a_trial_in_which_no_run_fails_leaves_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    answer = tried(tmp_path, 9.0, monkeypatch, "set_to_none", each="print('loss')")
+    assert not answer.log and not [*(tmp_path / "temporary").glob("*.log")]
 
 
 def test_a_compiler_that_hangs_starves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

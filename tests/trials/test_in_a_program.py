@@ -181,7 +181,7 @@ def test_an_edit_is_made_in_a_copy_and_proven_there(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     workplace = open_workplace("timesink-fix", tmp_path / "copy")
-    order = RepairOrder(["loader_workers", "set_to_none"], 600.0, quiet=True)
+    order = RepairOrder(["loader_workers", "set_to_none"], 600.0)
     answer = fix_program([sys.executable, "train.py"], workplace, tmp_path, order)
     assert len(answer.kept) == 1, answer
     (kept,) = answer.kept
@@ -216,7 +216,7 @@ def test_the_second_run_and_all_after_it_begin_where_pytorch_is_imported_already
     """They read files and arguments as a new process does, end as one does, and leave nothing behind them."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "train.py").write_text(_RUNS.format(first="math"))
-    runs = ProgramRuns([sys.executable, "train.py", "--lr", "1"], tmp_path, "", True, tmp_path)
+    runs = ProgramRuns([sys.executable, "train.py", "--lr", "1"], tmp_path, "", tmp_path)
     first, second = runs.fixed(), runs.fixed()
     (tmp_path / "train.py").write_text(_RUNS.format(first="math").replace("lr=0.1", "lr=0.2"))
     edited = runs.fixed()
@@ -236,7 +236,7 @@ def test_the_second_run_and_all_after_it_begin_where_pytorch_is_imported_already
 def test_a_program_that_sets_variables_before_pytorch_is_begun_anew_each_time(tmp_path: Path) -> None:
     """PyTorch reads some when it is imported."""
     (tmp_path / "train.py").write_text(_RUNS.format(first="os; os.environ['TORCH_SET_BY_THE_PROGRAM'] = '1'"))
-    runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
+    runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", tmp_path)
     for _ in range(2):
         runs.fixed()
     parents = [line.split()[0] for line in (tmp_path / "runs.txt").read_text().splitlines()]
@@ -256,7 +256,7 @@ with torch.no_grad():
 def test_a_program_that_only_infers_runs_changed_from_its_first_calls_on(tmp_path: Path) -> None:
     """The loader's first batch comes before any model; outputs of all runs are of the same batches."""
     (tmp_path / "infer.py").write_text(_INFERS)
-    runs = ProgramRuns([sys.executable, "infer.py"], tmp_path, "", True, tmp_path)
+    runs = ProgramRuns([sys.executable, "infer.py"], tmp_path, "", tmp_path)
     first, second, changed = runs.fixed(), runs.fixed(), runs.fixed(("bf16",))
     runs.close()
     before, again, after = alike_losses(first, second, changed)
@@ -269,7 +269,7 @@ def test_a_line_has_the_share_of_the_step_that_passes_in_it_and_in_what_it_calls
     text = _RUNS.format(first="time").replace("from pathlib", "def rest(): time.sleep(0.02)\nfrom pathlib")
     text = text.replace("    optimizer.zero_grad", "    rest()\n    time.sleep(0.1)\n    optimizer.zero_grad")
     (tmp_path / "train.py").write_text(text)
-    runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
+    runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", tmp_path)
     shares = shares_of_lines(recorded(runs.capture, runs.fixed(capture=runs.capture)))
     runs.close()
     at = {row.strip(): number for number, row in enumerate(text.splitlines(), 1)}
@@ -286,7 +286,7 @@ def test_waits_of_a_step_are_counted_in_what_was_recorded(tmp_path: Path) -> Non
     counted = list[float | None]()
     for program in (text, text.replace("[loss.item() for _ in range(3)]; float(loss)", "pass")):
         (tmp_path / "train.py").write_text(program)
-        runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", True, tmp_path)
+        runs = ProgramRuns([sys.executable, "train.py"], tmp_path, "", tmp_path)
         counted.append(waits_of_step(recorded(runs.capture, runs.fixed(capture=runs.capture))))
         runs.close()
     assert counted == [4.0, 0.0] and waits_of_step(None) is None

@@ -26,8 +26,9 @@ class ToldRuns:
     step_ms: Callable[[str], float] = staticmethod(lambda text: 10.0)
     losses: Callable[[str], list[float]] = staticmethod(lambda text: LOSSES)
     made = 0
+    kept_log = ""
 
-    def __init__(self, program: list[str], folder: Path, check: str, quiet: bool, place: Path, apart: object) -> None:
+    def __init__(self, program: list[str], folder: Path, check: str, place: Path, apart: object, tell: object) -> None:
         self.script, self.capture, self.base = place / "train.py", folder / "none.json", list[TrialResult]()
 
     def close(self) -> None:

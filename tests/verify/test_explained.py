@@ -113,4 +113,25 @@ def test_pairs_that_are_needed_are_said_ahead_and_hopeless_ones_are_not_made() -
     done = verify(PLAN, lambda side, number: row(0.01 * float(np.exp(noise[number])), side, number), told.append)
     assert len(done.pairs) == 12
     assert "30 pairs would decide nothing here" in done.verdict.explanation
-    assert any("6 pairs: inconclusive, needs about " in line and "minutes" in line for line in told)
+    assert any("6 pairs: inconclusive, needs about " in line and "looked at again after" in line for line in told)
+
+
+@pytest.mark.parametrize(("warm_up", "looks", "says"), [
+    (1, (6, 12, 18, 30), "about {first} ahead: 6 pairs of {pair}, or up to 30 ({last}) where runs differ"),
+    (0, (4,), "about {first} ahead: 4 pairs of {pair}"),
+])  # fmt: skip
+def test_who_waits_is_told_at_once_and_after_one_pair_how_long(
+    warm_up: int, looks: tuple[int, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, told = [0.0], list[str]()
+    monkeypatch.setattr("timesink.verify.experiment.time.monotonic", lambda: now[0])
+
+    def launch(side: str, number: int) -> RunRow:
+        assert told, "nothing is told before the first run"
+        now[0] += 10.0
+        return row(0.01 * (1 + 0.0001 * (number % 3)), side, number)
+
+    verify(ExperimentPlan(looks=looks, warm_up_pairs=warm_up), launch, told.append)
+    (price,) = [line for line in told if line.startswith("about ")]
+    assert price == says.format(first="2 min" if looks[0] == 6 else "1.3 min", pair="20 s", last="10 min")
+    assert told.index(price) == 3, "after both runs of the first pair"

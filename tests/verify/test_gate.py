@@ -303,7 +303,7 @@ def test_a_stored_gate_warms_up_once_and_holds_runs_and_counters_against_the_bas
     command = Command(("program",))
     result = stored_gate.run(command, "w0", launcher, measured, allowed=[], progress=said.append)  # type: ignore[arg-type]
     assert launcher.numbers == [1, 2, 3, 4, 5, 6, 7]
-    assert said[0] == "run 2: 1200 ms per step"
+    assert said[1] == "run 2: 1200 ms per step"
     assert [one.name for one in result.rows] == names
     assert (result.rows[0].verdict.outcome, result.notes) == (Outcome.SLOWER, ("the GPU was shared",))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from timesink.capture.errors import failure, refused
 _POLL_S = 0.1
 _GRACE_S = {signal.SIGINT: 60.0, signal.SIGTERM: 10.0, signal.SIGKILL: 10.0}
 _CHUNK_BYTES = 1 << 14
+_ERROR_LINES = 40  # from the end, among which an error is looked for
 _TAIL_BYTES = 8000
+_ERROR = re.compile(r"(?:\[rank\d+\]: *)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,23 @@ class Ended:
             said = file.read().decode("utf-8", "replace").splitlines()
         return [line.strip() for line in said if line.strip()][-lines:]
 
+    def last_words(self) -> str:
+        """The line that names its last error, else the last two."""
+        return last_words(self.tail(_ERROR_LINES), 2)
+
     def said(self) -> str:
         """Everything it said."""
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def last_words(said: Sequence[str], lines: int) -> str:
+    """The line that names the last error of a program, with the next one where it ends in a colon; else its last lines.
+
+    What stands before it is the way to it, and what stands behind it is of other processes.
+    """
+    at = max((at for at, line in enumerate(said) if _ERROR.match(line)), default=None)
+    words = said[-lines:] if at is None else said[at : at + 1 + said[at].endswith(":")]
+    return " / ".join(words) or "it said nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from timesink.capture import manifest as manifests
 from timesink.capture.agent.recording import RANKS
 from timesink.capture.errors import A_STEP, CaptureError, failure, refused
 from timesink.capture.manifest import Capture, Checked
-from timesink.capture.processes import Ended, Setting, Watch, run
+from timesink.capture.processes import Ended, Setting, Watch, last_words, run
 from timesink.capture.recorded_run import MANIFEST, fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 from timesink.knowledge import profiler_texts
@@ -236,9 +236,8 @@ def explain_failure(ended: Ended, what: str, folder: Path) -> CaptureError:
         message, remedy = _SIGNS[seen[0]]
         return failure(f"{what} failed: {message}", remedy)
     own = [line for line in ended.tail(40) if not profiler_texts.TOOL_CHATTER.match(line)]
-    words = " / ".join(own[-3:]) or "it said nothing"
     remedy = f"make the program run alone first; all it said is in {ended.log}"
-    return failure(f"{what} ended with status {ended.status}: {words[:400]}", remedy)
+    return failure(f"{what} ended with status {ended.status}: {last_words(own, 3)[:400]}", remedy)
 
 
 def run_unprofiled(program: Sequence[str], settings: CaptureSettings) -> list[dict[str, Any]]:

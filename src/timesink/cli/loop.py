@@ -248,7 +248,7 @@ def _try_changes(made: Loop, out: Path, origin: Origin) -> Page | None:
         return None
     tell("loop: try: to measure in the running program what the plan predicts", made.stages.quiet)
     try:
-        answer = try_changes(made.program, quiet=True)
+        answer = try_changes(made.program)
     except CaptureError as error:
         tell(f"loop: try: left out: {error}", made.stages.quiet)
         return None

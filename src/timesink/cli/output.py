@@ -225,8 +225,9 @@ def _unheard(shown: str) -> None:
 
 
 def tell(line: str, quiet: bool = False) -> None:
-    """A line of progress for whoever watches: on stderr where that is a terminal, unless it is to be quiet."""
-    if not quiet and sys.stderr.isatty():
+    """A line of progress on stderr, unless it is to be quiet: who waits for minutes, a CI service too, sees that we
+    work."""
+    if not quiet:
         sys.stderr.write(f"{scrub_sentence(line)}\n")
         sys.stderr.flush()
 

@@ -4,7 +4,7 @@ this host and its GPU take, whatever program runs."""
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +68,7 @@ def try_changes(
         if box is not None:
             tell(KEPT_APART, quiet)
         names, budget_s = chosen_names(only), seconds(budget)
-        answer = run_trial(program, names=names, budget_s=budget_s, check=check, quiet=quiet, box=box)
+        answer = run_trial(program, names=names, budget_s=budget_s, check=check, tell=_told_by("try", quiet), box=box)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
@@ -96,6 +96,11 @@ def machine(*, writing: PageOutput) -> int:
 def chosen_names(only: list[str] | None) -> list[str]:
     """The names of `--only`, with commas between them or one by one."""
     return [name.strip() for part in only or () for name in part.split(",") if name.strip()]
+
+
+def _told_by(verb: str, quiet: bool) -> Callable[[str], None]:
+    """Tells what a command is at, under its name."""
+    return lambda line: tell(f"{verb}: {line}", quiet)
 
 
 def seconds(text: str) -> float:
@@ -158,7 +163,7 @@ def fix(
 
     if not program:
         raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
-    asked = RepairOrder(chosen_names(only), seconds(budget), quiet, partial(tell, quiet=quiet))
+    asked = RepairOrder(chosen_names(only), seconds(budget), _told_by("fix", quiet))
     with (
         translated(),
         TemporaryDirectory(prefix=f"timesink-fix-{os.getpid()}-") as scratch,

@@ -87,10 +87,11 @@ def try_(
     Such as ``timesink.try_(["python", "train.py"], only=["tf32", "fused_optimizer"])``.
     """
     from timesink.trials.course import try_changes
+    from timesink.trials.run import unheard
     from timesink.untrusted.masking import stored_command
     from timesink.views.trial import trial_page
 
-    answer = try_changes(program, names=only, budget_s=budget_s, check=check, quiet=quiet)
+    answer = try_changes(program, names=only, budget_s=budget_s, check=check, tell=unheard if quiet else print)
     return trial_page(answer, stored_command(program))
 
 

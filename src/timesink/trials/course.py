@@ -39,7 +39,7 @@ from timesink.trials.records import (
     alike_losses,
     hold_losses,
 )
-from timesink.trials.run import LATE, ProgramRuns, TimeIsUp, foretell, recorded
+from timesink.trials.run import LATE, ProgramRuns, Tell, TimeIsUp, foretell, recorded, unheard
 from timesink.untrusted.whole_file import write_whole
 
 _DEAR_S: Final = 10.0
@@ -68,8 +68,8 @@ class _Ended(BaseException):
 
 
 def try_changes(
-    program: Sequence[str], *, names: Sequence[str] = (), budget_s: float = 180.0, check: str = "", quiet: bool = False,
-    box: Sandbox | None = None,
+    program: Sequence[str], *, names: Sequence[str] = (), budget_s: float = 180.0, check: str = "",
+    tell: Tell = unheard, box: Sandbox | None = None,
 ) -> TrialAnswer:  # fmt: skip
     """Try each change of `names` (all where empty) on a program, and confirm what wins together.
 
@@ -80,14 +80,14 @@ def try_changes(
         raise UsageError(f"{absent[0]!r} cannot be tried", remedy=f"choose from {', '.join(SWITCHES)}")
     with (
         TemporaryDirectory(prefix="timesink-try-") as folder,
-        closing(_runs(program, Path(folder).resolve(), check, quiet, box)) as runs,
+        closing(_runs(program, Path(folder).resolve(), check, tell, box)) as runs,
     ):
         return _Course(runs, tuple(names or SWITCHES), budget_s).run()
 
 
-def _runs(program: Sequence[str], folder: Path, check: str, quiet: bool, box: Sandbox | None) -> ProgramRuns:
+def _runs(program: Sequence[str], folder: Path, check: str, tell: Tell, box: Sandbox | None) -> ProgramRuns:
     apart = ProgramApart(program, box, folder) if box is not None else None
-    return ProgramRuns(program, folder, check, quiet, apart=apart)
+    return ProgramRuns(program, folder, check, apart=apart, tell=tell)
 
 
 @contextmanager
@@ -165,9 +165,8 @@ class _Course:
             raise failure(f"nothing was measured: {ended}", "give more with --budget")
         self._settle()
         seconds = time.monotonic() - self.began_s
-        return TrialAnswer(
-            self.found, seconds, self.kept, self.confirmed, self.left_out, self.foretold, self.budget_s, ended, number
-        )
+        known = (self.kept, self.confirmed, self.left_out, self.foretold)
+        return TrialAnswer(self.found, seconds, *known, self.budget_s, ended, number, self.runs.kept_log)
 
     def _measure(self) -> None:
         timed_s, ends_at = _TIMED * self.budget_s, time.time() + self.left_s - _PROOF_LEAST * self.budget_s

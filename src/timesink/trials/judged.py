@@ -21,6 +21,7 @@ from timesink.recipes.table import EDITS
 from timesink.trials.apart import boxes_for_edits
 from timesink.trials.records import Repair
 from timesink.trials.repair import Repairs, Shown, runs_in
+from timesink.trials.run import unheard
 from timesink.trials.workplace import changed_since, open_workplace
 from timesink.verify.outcomes import Outcome
 
@@ -50,12 +51,12 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
     with (
         boxes_for_edits(False) as box,
         closing(open_workplace("timesink-judge", None, scratch / "tree", base, box)) as workplace,
-        closing(runs_in(workplace, program, scratch, True, [workplace.folder / name for name in names])) as runs,
+        closing(runs_in(workplace, program, scratch, [workplace.folder / name for name in names])) as runs,
     ):
         changes = {workplace.folder / name: _sides(workplace.folder / name, Path.cwd() / name) for name in names}
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
             return JudgedChange("refused", "the change speaks of the judge, or sets a clock", base)
-        state = Repairs(runs, workplace, (), lambda _: None, [runs.fixed(), runs.fixed()])
+        state = Repairs(runs, workplace, (), unheard, [runs.fixed(), runs.fixed()])
         shown = Shown(runs, workplace.folder, changes, until_s)
         repair = Repair("change", ", ".join(map(str, names)), "taken back", "", "")
         try:
@@ -95,9 +96,9 @@ def next_edit(program: Sequence[str], names: Sequence[str], scratch: Path) -> Re
     with (
         boxes_for_edits(False) as box,
         closing(open_workplace("timesink-next", None, scratch / "tree", box=box)) as workplace,
-        closing(runs_in(workplace, program, scratch, True)) as runs,
+        closing(runs_in(workplace, program, scratch)) as runs,
     ):
-        return Repairs(runs, workplace, names, lambda _: None).next_edit()
+        return Repairs(runs, workplace, names, unheard).next_edit()
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def _answered(questions: Sequence[Question], bench: Bench, budget_s: float) -> t
             found |= said.get("answers", {})
             if ended is None or ended.status == 0:
                 break
-            why = scrub_sentence(" / ".join(ended.tail()[-2:]))[:300]
+            why = scrub_sentence(ended.last_words())[:300]
             if said.get("now"):
                 found[said["now"]] = {"failed": why or "it broke the bench"}
             budget_s -= ended.seconds

@@ -231,7 +231,7 @@ class Foretold:
 class TrialAnswer:
     """All that a trial found. `confirmed` holds each set of changes that was run in fresh processes, `kept` last;
     `foretold` what the plan said before, by change. `ended` says what ended it before its time, `signal` by which
-    number, if any."""
+    number, if any; `log` is the file with what its runs printed, where one of them failed."""
 
     result: TrialResult
     seconds: float
@@ -242,6 +242,7 @@ class TrialAnswer:
     budget_s: float = 0.0
     ended: str = ""
     signal: int = 0
+    log: str = ""
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -292,13 +293,15 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class RepairAnswer:
-    """All that was made of a program: its edits in order, and its step before the first and after the last."""
+    """All that was made of a program: its edits in order, its step before the first and after the last, and the file
+    with what its runs printed, where one of them failed."""
 
     base_ms: float
     after_ms: float
     repairs: tuple[Repair, ...]
     ended: str
     seconds: float
+    log: str = ""
 
     @property
     def kept(self) -> tuple[Repair, ...]:

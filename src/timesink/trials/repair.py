@@ -8,7 +8,7 @@ runs of both in turns show that the step is at least 2 % shorter. Each kept one 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +34,7 @@ from timesink.trials.records import (
     hold_losses,
     stray_weights,
 )
-from timesink.trials.run import ProgramRuns, foretell, recorded, shares_of_lines, waits_of_step
+from timesink.trials.run import ProgramRuns, Tell, foretell, recorded, shares_of_lines, unheard, waits_of_step
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text
 from timesink.verify.experiment import ExperimentPlan, Verification, verify
@@ -54,7 +54,7 @@ class Repairs:
     runs: ProgramRuns
     workplace: Workplace
     names: Sequence[str]
-    tell: Callable[[str], None]
+    tell: Tell
     standing: list[TrialResult] = field(default_factory=list)
     lines: Mapping[tuple[str, int], float] = field(default_factory=dict)
     waits: float | None = None
@@ -77,7 +77,7 @@ class Repairs:
             source, proposal = found
             repair = self._judge(source, proposal, foretold.get(proposal.fix), until_s)
             self.made.append(repair)
-            self.tell(f"fix: {repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
+            self.tell(f"{repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
             if repair.decided == "kept":
                 last = self.runs.base[-1:]
                 try:
@@ -284,7 +284,7 @@ def commit_message(repair: Repair) -> str:
 
 
 def runs_in(
-    workplace: Workplace, program: Sequence[str], scratch: Path, quiet: bool, more: Sequence[Path] = ()
+    workplace: Workplace, program: Sequence[str], scratch: Path, more: Sequence[Path] = (), tell: Tell = unheard
 ) -> ProgramRuns:
     """Runs of the program as it stands in a workplace, where `more` files of it are shown; `scratch` is for records."""
     words, box, records = workplace.words(program), workplace.box, scratch / "records"
@@ -292,7 +292,7 @@ def runs_in(
     apart = None
     if box is not None:
         apart = ProgramApart(words, box, records, partial(workplace.shown, more), workplace.seen)
-    return ProgramRuns(words, records, "", quiet, workplace.folder, apart)
+    return ProgramRuns(words, records, "", workplace.folder, apart, tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +301,7 @@ class RepairOrder:
 
     names: Sequence[str] = ()
     budget_s: float = 600.0
-    quiet: bool = False
-    tell: Callable[[str], None] = lambda _: None
+    tell: Tell = unheard
 
 
 def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, asked: RepairOrder) -> RepairAnswer:
@@ -313,10 +312,10 @@ def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, ask
     if absent := [name for name in asked.names if name not in EDITS]:
         raise UsageError(f"{absent[0]!r} is an unknown edit", remedy=f"choose from {', '.join(EDITS)}")
     began = time.monotonic()
-    with closing(runs_in(workplace, program, scratch, asked.quiet)) as runs:
+    with closing(runs_in(workplace, program, scratch, tell=asked.tell)) as runs:
         state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
         ended = state.run(began + asked.budget_s)
     kept = [repair for repair in state.made if repair.decided == "kept"]
     after_ms = min(median(result.steps_ms) for result in state.standing)
     base_ms = (kept[0].before_ms if kept else None) or after_ms
-    return RepairAnswer(base_ms, after_ms, tuple(state.made), ended, time.monotonic() - began)
+    return RepairAnswer(base_ms, after_ms, tuple(state.made), ended, time.monotonic() - began, runs.kept_log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections import Counter
@@ -11,7 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from shutil import copyfile
 from statistics import fmean
+from tempfile import mkstemp
 from typing import TYPE_CHECKING, Any, Final
 
 from timesink.capture.agent.marks import SEEN, read_seen
@@ -37,7 +40,12 @@ LATE: Final = "the time was up"
 _EDITED_S, _TIMED_S = 20.0, 1.5  # of timed steps of an edited program: at most, and at least
 
 
+Tell = Callable[[str], None]
 Waits = Callable[[TrialResult], None]
+
+
+def unheard(_: str) -> None:
+    """Where nobody listens."""
 
 
 class TimeIsUp(CaptureError):
@@ -48,18 +56,23 @@ class TimeIsUp(CaptureError):
 
 
 class _Patience:
-    """Ends the program when it is done, or when its result has not changed for too long."""
+    """Ends the program when it is done, or when its result has not changed for too long; tells what is tried."""
 
-    def __init__(self, file: Path, patience_s: float, waits: Waits | None) -> None:
-        self._file, self.patience_s, self._waits = file, patience_s, waits
+    def __init__(self, file: Path, patience_s: float, waits: Waits | None, tell: Tell) -> None:
+        self._file, self.patience_s, self._waits, self._tell = file, patience_s, waits, tell
         self._seen, self._since, self.hung = "", time.monotonic(), False
+        self._trying = ""
 
     def tick(self) -> bool:
         """Whether the program is to end now."""
         said = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
         if said != self._seen:
             self._seen, self._since = said, time.monotonic()
-        phase = json.loads(said)["phase"] if said else ""
+        told = json.loads(said) if said else {"phase": "", "now_trying": ""}
+        phase, trying = told["phase"], told["now_trying"]
+        if trying not in ("", self._trying):
+            self._tell(f"{trying} is switched on and off")
+        self._trying = trying
         is_done = phase == "done"
         if phase == "recorded" and self._waits is not None:
             self._waits(_read(self._file))
@@ -71,13 +84,14 @@ class _Patience:
 class ProgramRuns:
     """Runs of one program with the agent in it, one after another, in `place` or where we are; the second
     and all after it are forked where that can be. `base` are those of the program as it is. None lasts beyond `until_s`
-    of the monotonic clock; what was found of one that was interrupted is `unfinished`."""
+    of the monotonic clock; what was found of one that was interrupted is `unfinished`. What they print goes to a log
+    that outlives us once a run has failed: `kept_log`, else empty."""
 
     def __init__(
-        self, program: Sequence[str], folder: Path, check: str, quiet: bool, place: Path | None = None,
-        apart: ProgramApart | None = None,
+        self, program: Sequence[str], folder: Path, check: str, place: Path | None = None,
+        apart: ProgramApart | None = None, tell: Tell = unheard,
     ) -> None:  # fmt: skip
-        self._program, self._folder, self._check, self._quiet, self._place = program, folder, check, quiet, place
+        self._program, self._folder, self._check, self._place, self._tell = program, folder, check, place, tell
         self.base: list[TrialResult] = []
         self.capture, self.order = folder / "rank0.json.gz", folder / "order.json"
         self.until_s = inf
@@ -85,9 +99,12 @@ class ProgramRuns:
         self.unfinished: TrialResult | None = None
         self._ready: ReadyProgram | None = None
         self._apart = apart
+        self._log, self.kept_log = folder / "log.txt", ""
 
     def close(self) -> None:
-        """End what stands ready."""
+        """End what stands ready, and keep what the runs printed where one failed."""
+        if self.kept_log:
+            copyfile(self._log, self.kept_log)
         if self._apart is not None:
             self._apart.close()
         if self._ready is not None:
@@ -103,7 +120,8 @@ class ProgramRuns:
         left_s = min(self.until_s - began_s, plan.ends_at - time.time())
         if left_s < _LEAST_S:
             raise TimeIsUp
-        file, patience = self._folder / "result.json", _Patience(self._folder / "result.json", patience_s, waits)
+        file = self._folder / "result.json"
+        patience = _Patience(file, patience_s, waits, self._tell)
         for old in (file, *self._folder.glob(SEEN.format("*"))):
             old.unlink(missing_ok=True)
         ends_at = time.time() + left_s * _WITHIN
@@ -112,13 +130,11 @@ class ProgramRuns:
         start = self._ready.start if self._ready and self._ready.is_ready() else start
         setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place, start)
         watch = Watch(patience.tick, 2.0 if self._place is None else 0.0, _SIGNAL_S)
-        log = self._folder / "log.txt"
         why, status = "", 0
         try:
-            ended = run(self._program, log, setting=setting, timeout_s=left_s, quiet=self._quiet, watch=watch)
+            ended = run(self._program, self._log, setting=setting, timeout_s=left_s, quiet=True, watch=watch)
             status = ended.status
-            last = " / ".join(ended.tail()[-2:]) or "it said nothing"
-            why = f"the program ended with status {status}: {last}"[:400]
+            why = f"the program ended with status {status}: {ended.last_words()}"[:400]
         except CaptureError as error:
             if error.fault is not Fault.FAILED or time.monotonic() < began_s + left_s:
                 raise
@@ -127,7 +143,9 @@ class ProgramRuns:
             self.unfinished = _read(file) if file.exists() else None
         result, self.unfinished = self.unfinished, None
         if self._apart is not None:
-            self._apart.hold_to(log)
+            self._apart.hold_to(self._log)
+        if status and why != LATE and not patience.hung and (result is None or result.phase != "done"):
+            self._failed((result.now_trying if result else "") or " + ".join(plan.fixed) or "as it is", why)
         if result is None or not result.mark:
             raise self._stepless(why)
         self.period = self.period or result.period
@@ -137,6 +155,13 @@ class ProgramRuns:
         if patience.hung:
             return result, f"the program stood still for {patience.patience_s:.0f} s"
         return result, "" if result.phase == "done" or not status else why
+
+    def _failed(self, what: str, why: str) -> None:
+        """Tell of a run that failed, and where all that it printed will be."""
+        if not self.kept_log:
+            file, self.kept_log = mkstemp(prefix="timesink-", suffix=".log")
+            os.close(file)
+        self._tell(f"{what}: {why}; all it printed: {self.kept_log}")
 
     def _stand_ready(self, result: TrialResult) -> None:
         if self._apart is not None:
@@ -149,6 +174,8 @@ class ProgramRuns:
         seen = read_seen(self._folder)
         nothing = "it had not imported PyTorch by then" if why == LATE else "it did not import PyTorch"
         what = f"no step was seen (none of: {A_STEP}): {why}; {seen or nothing}"
+        if self.kept_log:
+            return failure(what, f"make the program run alone first; all it printed is in {self.kept_log}")
         return failure(what, "call timesink.step() at the end of each step of the program, or give more with --budget")
 
     def first(self, plan: TrialPlan, waits: Waits, patience_s: float) -> tuple[TrialResult, str]:

@@ -16,6 +16,7 @@ import numpy as np
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array
 from timesink.records import Record, replace
+from timesink.units import S_PER_MINUTE
 from timesink.verify import limits
 from timesink.verify.explained import carry_over, explanations
 from timesink.verify.hindrances import Hindrance, Pair, find_hindrance, grain_log
@@ -91,6 +92,7 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
     pairs: list[Pair] = []
     planned = look = plan.looks[0]
     started = time.monotonic()
+    progress("both sides run in turns; how long it takes is told after the first pair")
     for pair in range(-plan.warm_up_pairs, plan.looks[-1]):
         made: dict[str, RunRow] = {}
         for side in pair_order(max(pair, 0)):
@@ -101,6 +103,8 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             if verdict := _refuse_other_work(reference, row, plan):
                 return Verification(plan, tuple(pairs), verdict)
             made[side] = row
+        if pair == -plan.warm_up_pairs:
+            progress(_price(plan, time.monotonic() - started))
         if pair < 0:
             continue
         pairs.append((made[SIDES[0]], made[SIDES[1]]))
@@ -113,10 +117,21 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             return Verification(plan, tuple(pairs), verdict, _provenance(pairs[-1]))
         planned, needed = looks[0], _pairs_needed(verdict, plan)
         look = min(planned, max(math.ceil(limits.LOOK_MARGIN * needed), len(pairs) + 1)) if needed else planned
-        minutes = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs) * (look - len(pairs)) / 60
+        ahead_s = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs) * (look - len(pairs))
         about = f", needs about {needed} pairs" if needed else ""
-        progress(f"{len(pairs)} pairs: {verdict.label}{about}; looked at again after {look}, in {minutes:.2g} minutes")
+        progress(f"{len(pairs)} pairs: {verdict.label}{about}; looked at again after {look}, in {_wait_text(ahead_s)}")
     raise AssertionError("the last look always returns")
+
+
+def _price(plan: ExperimentPlan, pair_s: float) -> str:
+    """What the pairs will take, where one takes so long."""
+    first, last = plan.looks[0], plan.looks[-1]
+    told = f"about {_wait_text(first * pair_s)} ahead: {first} pairs of {_wait_text(pair_s)}"
+    return f"{told}, or up to {last} ({_wait_text(last * pair_s)}) where runs differ" if last > first else told
+
+
+def _wait_text(seconds: float) -> str:
+    return f"{seconds / S_PER_MINUTE:.2g} min" if seconds >= S_PER_MINUTE else f"{seconds:.2g} s"
 
 
 def _pairs_needed(verdict: ChangeVerdict, plan: ExperimentPlan) -> int | None:

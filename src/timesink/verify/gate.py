@@ -148,12 +148,14 @@ class StoredGate(Record):
         numbers = count(2)
 
         def make_runs() -> list[RunRow]:
-            rows = [launcher.launch("after", next(numbers)) for _ in range(limits.BASELINE_NEW_RUNS)]
-            for row in rows:
+            rows = []
+            for _ in range(limits.BASELINE_NEW_RUNS):
+                rows.append(row := launcher.launch("after", next(numbers)))
                 progress(f"run {row.number}: {row.mean_s * 1e3:.4g} ms per step")
             return rows
 
         if isinstance(stored, Baseline):
+            progress(f"one run to warm up, then {limits.BASELINE_NEW_RUNS}; as many again where they are slower")
             launcher.launch("after", 1)  # warms disks and caches; not counted
         today = datetime.now(UTC).date()
         first, runs = gate_step_time(stored, make_runs, today, self.threshold_ratio, self.canary_ratio)

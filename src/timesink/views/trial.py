@@ -91,10 +91,15 @@ def _course(answer: TrialAnswer) -> list[str]:
         notes.append(f"{told}: a step's gain is so much less of the whole.")
     if answer.ended:
         notes.append(f"It ended early: {answer.ended}. What was measured until then stands.")
+    notes += _log_of(answer)
     if answer.left and not answer.signal:
         more = f"{max(2 * answer.budget_s / S_PER_MINUTE, 1):.0f}m"
         notes.append(f"Not tried: {', '.join(answer.left[:_NAMED])}. A longer --budget, such as {more}, tries more.")
     return notes
+
+
+def _log_of(answer: TrialAnswer | RepairAnswer) -> list[str]:
+    return [f"A run failed: all that the runs printed is in {answer.log}."] if answer.log else []
 
 
 def _warnings(measured: list[Tried]) -> list[str]:
@@ -172,7 +177,7 @@ def repair_page(answer: RepairAnswer, program: str, place: str) -> Page:
         listed("trial.taken_back", map(_edit_row, back)),
         listed("trial.offered", offers),
     )
-    notes = (repair_conclusion(answer), f"{place}.", f"It ended because {answer.ended}.")
+    notes = (repair_conclusion(answer), f"{place}.", f"It ended because {answer.ended}.", *_log_of(answer))
     return Page(
         f"Repair of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_repair_charts(answer)
     )

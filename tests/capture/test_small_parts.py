@@ -318,7 +318,7 @@ _LAST = [
     ("begun\nTraceback (most recent call last):\n  File x\nValueError: lost", "ValueError: lost"),
     ("ValueError: first\nDuring handling of that\nOutOfMemoryError: CUDA", "OutOfMemoryError: CUDA"),
     ("[rank3]: KeyError: 'x'\nE1129 torchrun: sending SIGTERM\nE1129 failed", "[rank3]: KeyError: 'x'"),
-    ("RuntimeError: Errors in loading:\nMissing\n[W1] chatter", "RuntimeError: Errors in loading: / Missing"),
+    ("RuntimeError: Error in loading:\nMissing\n[W1] chatter", "RuntimeError: Error in loading: / Missing"),
     ("terminate called\nAborted", "terminate called / Aborted"),
     ("Errors were ignored\nErrorless end", "Errors were ignored / Errorless end"),
     ("", "it said nothing"),

@@ -24,6 +24,7 @@ COMMANDS = {
     "which": ("doctor", "slow"),
     "which-from": ("doctor", "--from", BEFORE),
     "rules": ("explain",),
+    "plan": ("plan", BEFORE),
     "what-if": ("plan", BEFORE, "--change", "scale kernel:.*gemm.* 0.5"),
 }
 # A line that may be longer: a command, and a file named in a title.

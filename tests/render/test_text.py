@@ -11,6 +11,7 @@ from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.tables import limit_value_text, quantity_text, value_text
 from timesink.render.text import console_text, text_console
+from timesink.views import Page
 
 
 def flat(text: str) -> str:
@@ -114,3 +115,21 @@ def test_text_in_a_notebook_is_returned_and_not_shown(monkeypatch: pytest.Monkey
     console = text_console(80, colour=False)
     console.print("busy")
     assert console_text(console) == "busy\n"
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+@pytest.mark.parametrize(
+    ("note", "command"),
+    [
+        ("to measure: timesink try --only loader_workers,fused_optimizer,compile_graph -- python train.py", True),
+        ("no baseline: make one: timesink gate baseline update --suite train --reason 'first' -- python t.py", True),
+        ("record operators: timesink capture torch, or torch.autograd.profiler.emit_nvtx under nsys do it", False),
+        ("timesink diagnose report.nsys-rep, the report that it looked at, says what each of them costs here", False),
+        ("a step has one name: that of the pattern, which timesink takes from what the program calls it", False),
+    ],
+)
+def test_a_command_that_a_note_ends_in_can_be_copied_at_any_width(note: str, command: bool, width: int) -> None:
+    lines = render(Page("A page", (), (note,)), Format.TEXT, width=width).splitlines()
+    own = [line.strip() for line in lines if line.startswith("  timesink ")]
+    assert own == ([f"timesink {note.rpartition(': timesink ')[2]}"] if command else [])
+    assert all(len(line) <= width for line in lines if not line.startswith("  timesink "))

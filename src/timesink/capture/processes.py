@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,13 +15,13 @@ from threading import Thread
 from typing import Protocol
 
 from timesink.capture.errors import failure, refused
+from timesink.knowledge.profiler_texts import NAMED_ERROR
 
 _POLL_S = 0.1
 _GRACE_S = {signal.SIGINT: 60.0, signal.SIGTERM: 10.0, signal.SIGKILL: 10.0}
 _CHUNK_BYTES = 1 << 14
 _ERROR_LINES = 40  # from the end, among which an error is looked for
 _TAIL_BYTES = 8000
-_ERROR = re.compile(r"(?:\[rank\d+\]: *)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def last_words(said: Sequence[str], lines: int) -> str:
 
     What stands before it is the way to it, and what stands behind it is of other processes.
     """
-    at = max((at for at, line in enumerate(said) if _ERROR.match(line)), default=None)
+    at = max((at for at, line in enumerate(said) if NAMED_ERROR.match(line)), default=None)
     words = said[-lines:] if at is None else said[at : at + 1 + said[at].endswith(":")]
     return " / ".join(words) or "it said nothing"
 

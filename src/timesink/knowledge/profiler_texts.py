@@ -8,6 +8,12 @@ STAGE_RUN: Final = 2
 """So many items are timed one after another, where a log times some: a period begins where the item before ended."""
 # Of each pattern its meaning, then names that show it, then near misses.
 # fmt: off
+NAMED_ERROR: Final = Pattern(
+    r"^(?:\[rank\d+\]: *)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)",
+    "the line that names the error which ended a program (Python, torchrun)",
+    ("ValueError: lost", "torch.OutOfMemoryError: CUDA out of memory", "[rank3]: KeyError: 'x'", "KeyboardInterrupt"),
+    ("Errors were ignored", "  File x.py, line 3", "raise ValueError(x)"),
+)
 COPY_DIRECTION: Final = Pattern(
     r"(?:Memcpy )?([HDAP])to([HDAP])\b|Copy(Host|Device)To(Host|Device)",
     "from where to where a copy goes; A is an array in device memory, P a peer (CUPTI; ROCm)",

@@ -58,8 +58,17 @@ def render_page(page: Page, style: Style) -> str:
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
         _table(console, sheet, of_one(page.sheets), style.verbose)
     for note in page.notes:
-        console.print(_sentence(f"note: {note}", "yellow"))
+        _note(console, note)
     return console_text(console)
+
+
+def _note(console: Console, note: str) -> None:
+    """A note; a command that it ends in is a line of its own, which is copied whole however wide the terminal is."""
+    said, start, words = note.rpartition(": timesink ")
+    is_command = bool(start) and not any(mark in words for mark in (", ", "; "))
+    console.print(_sentence(f"note: {said}:" if is_command else f"note: {note}", "yellow"))
+    if is_command:
+        console.print(_sentence(f"  timesink {words}", "yellow"), soft_wrap=True)
 
 
 def text_console(width: int, colour: bool) -> Console:

@@ -132,7 +132,7 @@ def tables_index() -> str:
 
 def changes_page() -> str:
     intro = (
-        "What people do to a program to make it faster. `timesink plan` foretells what a change wins where it answers "
+        "What people do to a program to make it faster. `timesink plan` predicts what a change wins where it answers "
         "findings, `timesink try` measures those that it can switch, and `timesink fix` writes those that it can edit."
     )
     rows = [

@@ -53,7 +53,7 @@ def run(name: str, command: list[str], gpu: int, given: argparse.Namespace) -> N
             [*line, "--format", "json", "-o", str(page), "--", *command],
             stdout=file, stderr=subprocess.STDOUT, check=False, env={**os.environ, **visible, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
-    note = json.loads(page.read_text())["notes"][:1] if page.exists() else log.read_text()[-500:]
+    note = json.loads(page.read_text())["lede"] if page.exists() else log.read_text()[-500:]
     print(f"{name}: exit {ran.returncode} in {time.monotonic() - started:.0f} s: {note}", flush=True)
 
 

@@ -86,7 +86,7 @@ def test_once_a_rung_is_made_the_program_of_today_is_diagnosed(
     assert json.loads((folder / "diagnosis.json").read_text()) == before
     assert (folder / "loop.json").read_text() == stages
     shown = capsys.readouterr().out
-    assert "the profiled step takes 2.57 times the unprofiled 855 us" in shown[: shown.index("Rungs made")]
+    assert "the profiled step takes 2.57 times the unprofiled 855 us" in shown[: shown.index("Changes made")]
     assert shown.count("steps, median 2.20 ms") == 1
 
 

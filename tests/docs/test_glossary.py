@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from timesink.diagnosis.rule import page_paths
+from timesink.views import declared_sheets, listed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "timesink"
@@ -41,6 +42,13 @@ def of_options(told: object) -> Iterator[str]:
             yield from of_options(part)
 
 
+def of_sheets() -> Iterator[str]:
+    """Titles, heads of columns and notes of all tables; a space goes with a head, so that one word counts too."""
+    for name in declared_sheets():
+        sheet = listed(name, ())
+        yield from (sheet.title, sheet.note, *(f"{field.head} " for field in sheet.columns))
+
+
 def said() -> Iterator[tuple[str, str]]:
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
@@ -52,6 +60,7 @@ def said() -> Iterator[tuple[str, str]]:
     for answer in choice["answers"]:
         answer.pop("words")  # what people type
     yield from (("choice.toml", text) for text in of_options(choice))
+    yield from (("sheets.txt", text) for text in of_sheets())
     for name, path in page_paths().items():
         yield name, path.read_text(encoding="utf-8")
 

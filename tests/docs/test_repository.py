@@ -7,6 +7,7 @@ from benchmarks.faults import suite
 from tests.docs.commands import DOCS
 
 import write_pages
+import write_screens
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 from timesink.render import Format, render
@@ -21,11 +22,19 @@ def test_links_lead_to_files_of_a_plain_clone() -> None:
 
 
 def test_first_contact_defect_28_the_diagnosis_of_the_first_page_is_that_of_the_bundled_capture() -> None:
-    (shown,) = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    shown, _ = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     capture = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz"
     printed = iter(render(diagnose(read(capture, cache=False)), Format.TEXT).splitlines())
     missing = [line for line in shown.splitlines() if line.strip() and line not in printed]  # in their order
     assert missing == []
+
+
+def test_the_screen_of_a_trial_is_what_is_printed_of_one() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert write_screens.with_screens(text) == text, "python tools/write_screens.py"
+    assert write_screens.with_screens(text.replace("26.2 ms", "26.3 ms")) == text
+    (screen,) = re.findall(r"screen: try -->\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert screen.count("26.2 ms") > 1 and max(map(len, screen.splitlines())) <= 100
 
 
 def test_the_numbers_of_planted_programs_are_those_of_the_registry() -> None:

@@ -232,7 +232,10 @@ def test_the_page_says_what_was_left_and_what_ended_the_trial() -> None:
         Tried("bf16", left="the time was up"),
     ]
     answer = TrialAnswer(TrialResult(tried=tried), 9.0, budget_s=60.0, ended="the budget was over")
-    said, ended, more = trial_page(answer, "python train.py").notes
-    assert said.startswith("1 of 2 changes that apply were tried. tf32 won 10.0 % (8.00 % to 12.0 %) in the running")
+    page = trial_page(answer, "python train.py")
+    ended, more = page.notes
+    assert page.lede.startswith(
+        "1 of 2 changes that apply were tried. tf32 won 10.0 % (8.00 % to 12.0 %) in the running"
+    )
     assert "the budget was over" in ended and "bf16" in more and "2m" in more
     assert answer.left == ("bf16",)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from io import StringIO
+from itertools import product
 from textwrap import fill, wrap
 from typing import Literal, assert_never
 
@@ -201,16 +202,15 @@ def _column(field: Field, cells: Sequence[Cell], full_names: bool) -> TextColumn
 
 
 def _parts(columns: Sequence[TextColumn], width: int) -> list[tuple[Sequence[TextColumn], Fit]]:
-    """The columns in groups that fit; where one group does not hold them, columns without a value are left out, then
-    each group begins with the first name among them."""
-    fits = [Fit(width, *fit) for fit in FITS]
-    for some in (columns, [column for column in columns if set(column.cells) - {"–", ""}] or columns):
-        for fit in fits:
-            if fit.holds(some):
-                return [(some, fit)]
-    key = next((column for column in some if column.kind == "name"), some[0])
+    """The columns in groups that fit, the roomiest first; columns without a value are left out before names are
+    squeezed. Where one group does not hold them, each begins with the first name among them."""
+    valued = [column for column in columns if set(column.cells) - {"–", ""}] or columns
+    for fit, some in product((Fit(width, *fit) for fit in FITS), (columns, valued)):
+        if fit.holds(some):
+            return [(some, fit)]
+    key = next((column for column in valued if column.kind == "name"), valued[0])
     parts: list[list[TextColumn]] = [[key]]
-    for column in some:
+    for column in valued:
         if column is key:
             continue
         if len(parts[-1]) > 1 and not fit.holds([*parts[-1], column]):

@@ -211,7 +211,12 @@ class ProgramRuns:
 
 
 def _read(file: Path) -> TrialResult:
-    given: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result_of(json.loads(file.read_text(encoding="utf-8")))
+
+
+def result_of(found: Mapping[str, Any]) -> TrialResult:
+    """What a process found, by what it wrote."""
+    given = dict(found)
     tried = [_tried(one) for one in given.pop("tried")]
     joint, partial = (_tried(one) if (one := given.pop(name)) else None for name in ("joint", "partial"))
     rungs = [(name, step_ms) for name, step_ms in given.pop("rungs")]

@@ -215,7 +215,7 @@ def sheet_of(
 
 
 @cache
-def _listed() -> dict[str, tuple[str, str, str]]:
+def declared_sheets() -> dict[str, tuple[str, str, str]]:
     """Title, columns and note of each table of `sheets.txt`."""
     _, *sections = Path(__file__).with_name("sheets.txt").read_text(encoding="utf-8").split("\n\n")
     told = {}
@@ -229,7 +229,7 @@ def _listed() -> dict[str, tuple[str, str, str]]:
 
 def listed(name: str, items: Rows | Iterable[Any], note: str = "", **cells: Callable[[Any], Cell]) -> Sheet:
     """The table of that name in `sheets.txt`, with these rows; what differs from time to time is said in `note`."""
-    title, columns, always = _listed()[name]
+    title, columns, always = declared_sheets()[name]
     return sheet_of(name.partition(".")[2].partition("@")[0], title, items, columns, note or always, **cells)
 
 

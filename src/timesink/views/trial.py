@@ -28,11 +28,13 @@ def trial_page(answer: TrialAnswer, program: str) -> Page:
         listed("trial.changes", changes),
         listed("trial.rungs", _rungs(answer)),
         listed("trial.fresh", _fresh(answer)),
+        listed("trial.memory", (_memory(one) for one in measured if one.memory_bytes)),
         listed("trial.make", make),
         listed("trial.left_out", left),
     )
-    notes = (conclusion(answer), *_course(answer), *_warnings(measured), *_as_it_is(answer))
-    return Page(f"Trial of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_charts(answer))
+    notes = (*_course(answer), *_warnings(measured), *_as_it_is(answer))
+    shown = tuple(sheet for sheet in sheets if sheet.rows)
+    return Page(f"Trial of {program}", shown, notes, charts=_charts(answer), lede=conclusion(answer))
 
 
 def conclusion(answer: TrialAnswer) -> str:
@@ -131,8 +133,11 @@ def _row(answer: TrialAnswer, one: Tried) -> tuple[Cell, ...]:
     foretold = answer.foretold.get(one.name) if not one.beside else None
     times_ns = (one.without_ms * NS_PER_MS, one.with_ms * NS_PER_MS)
     gains = (1 - ratio for ratio in (one.ratio, one.high, one.low, one.shortest))
-    memory = (one.memory_bytes or None, one.base_memory_bytes or None)
-    return (one.name, ", ".join(one.beside) or None, *times_ns, foretold.value if foretold else None, *gains, *memory)
+    return (one.name, ", ".join(one.beside) or None, *times_ns, foretold.value if foretold else None, *gains)
+
+
+def _memory(one: Tried) -> tuple[Cell, ...]:
+    return (one.name, ", ".join(one.beside) or None, one.base_memory_bytes or None, one.memory_bytes)
 
 
 def _steps_ms(answer: TrialAnswer) -> list[tuple[str, float, float]]:
@@ -177,10 +182,9 @@ def repair_page(answer: RepairAnswer, program: str, place: str) -> Page:
         listed("trial.taken_back", map(_edit_row, back)),
         listed("trial.offered", offers),
     )
-    notes = (repair_conclusion(answer), f"{place}.", f"It ended because {answer.ended}.", *_log_of(answer))
-    return Page(
-        f"Repair of {program}", tuple(sheet for sheet in sheets if sheet.rows), notes, charts=_repair_charts(answer)
-    )
+    notes = (f"{place}.", f"It ended because {answer.ended}.", *_log_of(answer))
+    shown, said = tuple(sheet for sheet in sheets if sheet.rows), repair_conclusion(answer)
+    return Page(f"Repair of {program}", shown, notes, charts=_repair_charts(answer), lede=said)
 
 
 def repair_conclusion(answer: RepairAnswer) -> str:

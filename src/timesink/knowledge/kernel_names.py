@@ -194,6 +194,11 @@ _TYPES: Final = {
     "float": "fp32", "double": "fp64", "BFloat16": "bf16", "Half": "fp16", "__nv_bfloat16": "bf16",
     **{name: name for name in ("long", "bool", "int", "short", "unsigned", "signed", "char")},
 }  # fmt: skip
+_TYPE_WORDS: Final = frozenset(_TYPES.values())
+_BY_FAMILY: Final = {
+    **{family: family.value for family in (KernelFamily.CONVOLUTION, KernelFamily.ATTENTION, KernelFamily.COPY)},
+    **dict.fromkeys((KernelFamily.GEMM, KernelFamily.GEMV), KernelFamily.GEMM.value),
+}
 _WORD: Final = regex(r"\w+")
 _PART: Final = regex(r"[A-Za-z0-9]+")
 
@@ -205,6 +210,15 @@ def short_name(name: str) -> str:
     form = _gemm if read.startswith("void cutlass::") else _FORMS.get(decode(read).family)
     short = (form(read) if form else "") or _triton(read) or _by_function(read)
     return short if len(short) <= _MOST_SHOWN else f"{short[: _MOST_SHOWN - 1]}…"
+
+
+@lru_cache(maxsize=65536)
+def work_of(name: str) -> str:
+    """What a kernel does, whatever its type, tile and library: those of one family that compute a product do one."""
+    read = decode(name)
+    if read.family in _BY_FAMILY:
+        return _BY_FAMILY[read.family]
+    return " ".join(word for word in short_name(name).split() if word != read.math and word not in _TYPE_WORDS)
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """What the change of a step comes from, joined by the work that asked for it; the parts sum to it to the nanosecond.
 
-Work is the same where operator, shapes and place (module, else range) are the same; what is left over is joined by
-operator and shapes, by operator, by kernel, and last by family or place. A joined work that launches more often costs
-the new launches at their price; the rest is what each launch costs more. Waiting for launches is split likewise.
+Work is the same where operator, shapes and place (module, else range) are the same, and where a kernel without operator
+stands where another stood; what is left over is joined by operator and shapes, by operator, by kernel, and last by
+family or place. A joined work that launches more often costs the new launches at their price; the rest is what each
+launch costs more. Waiting for launches is split likewise.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.steps import work
 from timesink.measures.steps.work import BETWEEN_KERNELS, StepWork
 from timesink.verify.apportioning import apportion
+from timesink.verify.by_place import places
 from timesink.verify.outcomes import ChangedWork, ChangeKind, Contribution, StepChange
 
 
@@ -41,7 +43,8 @@ class Side(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """One work on both sides; `level` is the join that found it, past the last where one side has none."""
+    """One work on both sides; `level` is the join that found it: 0 by its place in the step, past the last where one
+    side has none."""
 
     name: WorkName
     before: Side
@@ -56,7 +59,8 @@ class Joined(NamedTuple):
 
 _NOTHING: Final = Side(0, 0.0, 0.0, {})
 Sides = dict[WorkName, Side]
-_SAME, _SHAPES, _KERNEL = 2, 4, 5  # levels up to which work is the same, has other shapes, has the same kernel
+_PLACED, _SAME, _SHAPES, _KERNEL = 0, 2, 4, 5
+"""Levels up to which work is joined by place, is the same, has other shapes, has the same kernel."""
 
 
 def _family(name: WorkName, side: Side) -> object:
@@ -75,12 +79,24 @@ LEVELS: Final[Sequence[Callable[[WorkName, Side], object]]] = (
 )  # fmt: skip
 
 
-def join_work(before: Sides, after: Sides) -> Iterator[Joined]:
-    """Each work of either side once, by the first of `LEVELS` that has it on both; what several share is one work."""
+_ALONE: Final = len(LEVELS) + 1
+Places = Mapping[WorkName, int]
+"""A number for each work that is joined by its place in the step."""
+_UNPLACED: Final[tuple[Places, Places]] = ({}, {})
+
+
+def _by_place(placed: Places) -> Callable[[WorkName, Side], object]:
+    return lambda name, _: placed.get(name)
+
+
+def join_work(before: Sides, after: Sides, placed: tuple[Places, Places] = _UNPLACED) -> Iterator[Joined]:
+    """Each work of either side once, by its place, else by the first of `LEVELS` that has it on both; what several
+    share is one work."""
     left = dict(before), dict(after)
-    for level, key in enumerate(LEVELS, 1):
+    for level in range(len(LEVELS) + 1):
+        keys = (LEVELS[level - 1], LEVELS[level - 1]) if level else (_by_place(placed[0]), _by_place(placed[1]))
         found: tuple[dict[object, list[WorkName]], ...] = (defaultdict(list), defaultdict(list))
-        for side, names in zip(left, found, strict=True):
+        for side, names, key in zip(left, found, keys, strict=True):
             for name, cost in side.items():
                 if (of_name := key(name, cost)) is not None:
                     names[of_name].append(name)
@@ -89,9 +105,9 @@ def join_work(before: Sides, after: Sides) -> Iterator[Joined]:
             largest = found[1][shared][0]
             yield Joined(largest, sides[0], sides[1], level)
     for name, cost in left[0].items():
-        yield Joined(name, cost, _NOTHING, len(LEVELS) + 1)
+        yield Joined(name, cost, _NOTHING, _ALONE)
     for name, cost in left[1].items():
-        yield Joined(name, _NOTHING, cost, len(LEVELS) + 1)
+        yield Joined(name, _NOTHING, cost, _ALONE)
 
 
 def _sum(sides: Iterable[Side]) -> Side:
@@ -114,34 +130,41 @@ class PartOfStep(NamedTuple):
 class Explanation(NamedTuple):
     """The change of the mean step, taken apart once: `changes` by what it comes from, `contributions` by work, `budget`
     by kind of time; each sums to it. `joined_ratio` is the share of both sides' compute joined by operator or kernel,
-    and shapes; None where none is recorded."""
+    and shapes, or by place; `placed_ratio` that by place alone; `alone_ratio` what one side only has. None where no
+    compute is recorded."""
 
     changes: tuple[StepChange, ...]
     contributions: tuple[Contribution, ...]
     budget: tuple[Contribution, ...]
     joined_ratio: float | None
+    placed_ratio: float | None
+    alone_ratio: float | None
 
 
 def explained_change(before: StepWork, after: StepWork) -> Explanation:
     """Every view of a comparison reads this."""
     parts = list(_parts(before, after))
-    compute = [part.joined for part in parts if part.kind == work.COMPUTE]
-    compute_ns, same_ns = (
-        sum(one.before.total_ns + one.after.total_ns for one in compute if one.level <= most)
-        for most in (len(LEVELS) + 1, _SAME)
-    )
+    by_level = Counter[int]()
+    for part in parts:
+        if part.kind == work.COMPUTE:
+            by_level[part.joined.level] += part.joined.before.total_ns + part.joined.after.total_ns
+    compute_ns, of_shares = by_level.total(), (range(_SAME + 1), (_PLACED,), (_ALONE,))
+    ratios = [sum(by_level[level] for level in levels) / compute_ns if compute_ns else None for levels in of_shares]
     contributions, budget = (
         _summed((named(part), part.joined) for part in parts) for named in (_name, lambda part: _KINDS[part.kind])
     )
-    ratio = same_ns / compute_ns if compute_ns else None
-    return Explanation(_changes(parts), contributions, tuple(sorted(budget, key=lambda one: one.name)), ratio)
+    return Explanation(_changes(parts), contributions, tuple(sorted(budget, key=lambda one: one.name)), *ratios)
 
 
 def _parts(before: StepWork, after: StepWork) -> Iterator[PartOfStep]:
     """Everything that a step is made of on either side, once; what took no time on both is left out."""
     rows = [_per_step(side) for side in (before, after)]
+    in_order = places(before.order, after.order)
+    numbered = [{_work_name(*one): number for one, number in side.items()} for side in in_order]
     for kind in (work.COMPUTE, work.COMMUNICATION, work.COPY):
-        yield from (PartOfStep(kind, "", joined) for joined in join_work(*(_works(side, kind) for side in rows)))
+        old, new = (_works(side, kind) for side in rows)
+        placed = (numbered[0], numbered[1]) if kind == work.COMPUTE else _UNPLACED
+        yield from (PartOfStep(kind, "", joined) for joined in join_work(old, new, placed))
     yield from _idle(rows, [side.launches / max(side.step_count, 1) for side in (before, after)])
 
 
@@ -200,11 +223,16 @@ def _per_step(side: StepWork) -> list[Row]:
     return [(*row, *figures) for row, *figures in zip(texts, shares, *counts, strict=True)]
 
 
+def _work_name(kernel: str, grid: str, place: str) -> WorkName:
+    """A kernel without an operator is work of its own."""
+    return WorkName("", f"{kernel} {grid}", place)
+
+
 def _works(rows: Iterable[Row], wanted: str) -> Sides:
     gathered: dict[WorkName, list[Side]] = defaultdict(list)
     for kind, _, op, shapes, place, kernel, grid, total_ns, calls, launches in rows:
-        if kind == wanted:  # a kernel without an operator is work of its own
-            name = WorkName(op, shapes, place) if op else WorkName("", f"{kernel} {grid}", place)
+        if kind == wanted:
+            name = WorkName(op, shapes, place) if op else _work_name(kernel, grid, place)
             gathered[name].append(Side(total_ns, calls, launches, {kernel: total_ns}))
     return {name: _sum(sides) for name, sides in gathered.items()}
 
@@ -236,7 +264,8 @@ def _whole(part: PartOfStep) -> Iterator[Piece]:
 
 def _taken_apart(part: PartOfStep) -> Iterator[Piece]:
     """Runs of the operator more or fewer at their price, and what each of the others costs more: of the same shapes
-    launches more or fewer in a run are other kernels, and so is all of it where they share none of weight."""
+    launches more or fewer in a run are other kernels, and so is all of it where they share none of weight, or where one
+    stands in another's place."""
     joined = part.joined
     _, before, after, level = joined
     if level > _KERNEL:
@@ -251,7 +280,7 @@ def _taken_apart(part: PartOfStep) -> Iterator[Piece]:
     if _SAME < level <= _SHAPES:
         pieces[ChangeKind.OTHER_SHAPES] = left_ns
     else:
-        same, in_common = same_kernels(before, after), min(before.calls, after.calls)
+        same, in_common = level > _PLACED and same_kernels(before, after), min(before.calls, after.calls)
         launched = [side.launches * in_common / side.calls if side.calls else 0.0 for side in (before, after)]
         of_all = before.launches, after.launches
         pieces[ChangeKind.OTHER_KERNELS] = more_cost(before, after, launched, of_all) if same else left_ns

@@ -329,8 +329,9 @@ class GateResult(Presentable, Record):
     "counters". `differences` maps an environment or manifest key to its two values. `changes`, `contributions` and
     `budget` are the change by what it comes from, that which explains most first, by work, and by kind of time: each
     sums to it. `suspects` are the settings that differ, those first that could do it; `joined_ratio` is the share of
-    compute joined by operator and shapes; `start_up` the time before the first steady step by what it was spent on.
-    `sides` are the captures that were compared, where a page can show what changed in them.
+    compute joined by operator and shapes, or by place in the step (`placed_ratio`); `alone_ratio` is what one side only
+    has. `start_up` is the time before the first steady step by what it was spent on. `sides` are the captures that were
+    compared, where a page can show what changed in them.
 
     >>> result = timesink.compare("before.json.gz", "after.json.gz")
     >>> result
@@ -354,6 +355,8 @@ class GateResult(Presentable, Record):
     changes: tuple[StepChange, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     joined_ratio: float | None = None
+    placed_ratio: float | None = None
+    alone_ratio: float | None = None
     start_up: tuple[Contribution, ...] = ()
     origin: Origin = UNASKED
     sides: tuple[Trace, Trace] | None = None

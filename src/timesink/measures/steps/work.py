@@ -4,7 +4,8 @@ Kernel names differ between versions, GPUs and vendors; operators with their sha
 the time is that of the rank that the others wait for.
 """
 
-from typing import Final
+from collections import Counter
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -35,19 +36,29 @@ _SCHEMA: Final = pl.Schema(dict.fromkeys(_TEXT, pl.String()) | dict.fromkeys(_FI
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
+class OrderedKernel(NamedTuple):
+    """A launch among those of its step, with its launch shape; `place` is the innermost range."""
+
+    kernel: str
+    grid: str
+    place: str
+
+
 class StepWork(Record, eq=False):
     """The kept steps; `total_ns` of all rows sums to `span_ns`, the length of the `step_count` steps together.
 
     `launches`: calls that launched device work in them. `frame`: kind (compute, communication, copy, idle), cause (of
     idle time), op and shapes (of the innermost operator; of a wait, who waits; else empty), place (its module, else the
     innermost range), kernel and grid (with the block), total_ns, count (of device work; of idle time 0), calls (runs
-    of the operator that launched it, each once; of work without an operator the count).
+    of the operator that launched it, each once; of work without an operator the count). `order`: of one usual step the
+    kernels that no operator names, as they were launched.
     """
 
     step_count: int
     span_ns: int
     launches: int
     frame: pl.DataFrame
+    order: tuple[OrderedKernel, ...]
 
 
 @remembered
@@ -59,7 +70,25 @@ def step_work(trace: Trace) -> StepWork:
         parts.append(_taken_apart(trace, device, within))
     frame = pl.concat(parts).group_by(_TEXT, maintain_order=True).agg(pl.col(_FIGURES).sum())
     span_ns = int((windows["end_ns"] - windows["start_ns"]).sum())
-    return StepWork(windows.height, span_ns, launches, frame.filter((pl.col("total_ns") > 0) | (pl.col("count") > 0)))
+    kept = frame.filter((pl.col("total_ns") > 0) | (pl.col("count") > 0))
+    return StepWork(windows.height, span_ns, launches, kept, _order(trace))
+
+
+def _order(trace: Trace) -> tuple[OrderedKernel, ...]:
+    """The kernels without an operator of the first step that has as many as most steps have."""
+    ops, steps = trace.get(DEVICE_OPS), list[Int64Array]()
+    is_kernel = (class_of_ops(trace).cast(pl.String) == COMPUTE) & ops["kind"].is_in(["kernel", "graph"])
+    wanted, start = is_kernel.to_numpy() & (attribution(trace).host_op < 0), ops["start_ns"].to_numpy()
+    for rank, device, *window in pacing_windows(trace).iter_rows():
+        low, high = slice_of(ops, ("rank", "device"), (rank, device))
+        first, last = low + np.searchsorted(start[low:high], window)
+        steps.append(first + np.flatnonzero(wanted[first:last]))
+    usual = Counter(map(len, steps)).most_common(1)
+    rows = next((step for step in steps if len(step) == usual[0][0]), np.empty(0, np.int64))
+    launched = found_at(trace.get(API_CALLS)["start_ns"].to_numpy(), launch_links(trace).call[rows])
+    ordered = rows[np.lexsort((start[rows], np.where(launched < 0, start[rows], launched)))]
+    named = _named(trace, ordered, none_of(rows.size)).select(_texts())
+    return tuple(OrderedKernel(*row) for row in named.select("kernel", "grid", "place").iter_rows())
 
 
 def critical_path(trace: Trace) -> list[tuple[Device, Intervals]]:

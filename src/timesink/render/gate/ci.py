@@ -59,7 +59,7 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
         **{parts: list(map(as_plain, getattr(result, parts))) for parts in ("findings", "ranges", "runs", "suspects")},
         "lead": explained.lead(result),
         "changes": [{**named(one, "kind cause delta_ns"), "works": _works(one)} for one in result.changes],
-        "joined_ratio": result.joined_ratio,
+        **named(result, "joined_ratio placed_ratio alone_ratio"),
         "notes": list(result.notes),
     }
 

@@ -83,14 +83,22 @@ def changes(result: GateResult) -> Sheet:
     total_ns = sum(one.delta_ns for one in result.changes)
     rows = [(words(one), one.delta_ns, one.delta_ns / total_ns if total_ns else None) for one in result.changes]
     unexplained_ns = sum(one.delta_ns for one in result.changes if one.cause == "unexplained")
-    joined = (
-        "" if result.joined_ratio is None else f"; {100 * result.joined_ratio:.0f} % of compute is joined by shapes"
-    )
     first = result.changes[0] if result.changes else None
     is_blind = first is not None and first.kind is ChangeKind.SLOWER and not any(one.op for one in first.works)
     doubt = "; no operator is recorded: other data of one launch size would look the same" if is_blind else ""
-    note = f"sum: {_signed(total_ns)} {per(result)}, of which {_signed(unexplained_ns)} unexplained{joined}{doubt}"
-    return listed("gate.changes", rows, note)
+    note = f"sum: {_signed(total_ns)} {per(result)}, of which {_signed(unexplained_ns)} unexplained"
+    return listed("gate.changes", rows, "; ".join([note, *_joined(result)]) + doubt)
+
+
+def _joined(result: GateResult) -> Iterator[str]:
+    """How much of both sides' compute is the same work, and why the rest is not."""
+    if result.joined_ratio is not None:
+        by_shapes = result.joined_ratio - (result.placed_ratio or 0)
+        yield f"{100 * by_shapes:.0f} % of compute is joined by shapes"
+    if result.placed_ratio:
+        yield f"{100 * result.placed_ratio:.0f} % by its place in the step, since no operator is recorded"
+    if result.alone_ratio and round(100 * result.alone_ratio):
+        yield f"{100 * result.alone_ratio:.0f} % is work of one side only"
 
 
 def works(result: GateResult) -> Sheet:

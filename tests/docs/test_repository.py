@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from benchmarks.faults import suite
 from tests.docs.commands import DOCS
 
@@ -27,6 +28,16 @@ def test_first_contact_defect_28_the_diagnosis_of_the_first_page_is_that_of_the_
     printed = iter(render(diagnose(read(capture, cache=False)), Format.TEXT).splitlines())
     missing = [line for line in shown.splitlines() if line.strip() and line not in printed]  # in their order
     assert missing == []
+
+
+def test_the_picture_of_a_report_says_what_the_report_says() -> None:
+    """`python tools/picture_report.py docs/images/report.png` takes it anew."""
+    image = pytest.importorskip("PIL.Image")
+    capture = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.xz"
+    with image.open(ROOT / "docs" / "images" / "report.png") as picture:
+        said = picture.text["Description"]
+    statement = diagnose(read([capture], cache=False)).statement
+    assert " ".join(said.split()) in statement and len(said) > 100
 
 
 def test_the_screen_of_a_trial_is_what_is_printed_of_one() -> None:

@@ -55,6 +55,16 @@ class UnreadableTrace(TimesinkError):
         self.place = place
 
 
+def cannot_read(path: Path, error: OSError) -> TimesinkError:
+    """What to raise of an error that came while `path` was read: that of the file it names, which may be one of ours,
+    such as one in a cache that somebody else empties."""
+    what = error.strerror or str(error)
+    named = error.filename if isinstance(error.filename, str) else str(path)
+    if Path(named).absolute() != path.absolute():
+        return UsageError(f"cannot read {named}: {what}", remedy="run it again; is the disk full?")
+    return UnreadableTrace(path, what, remedy="check the path")
+
+
 class SchemaViolation(TimesinkError):
     """A reader produced a frame that its table's declaration forbids: a bug in the reader."""
 

@@ -5,12 +5,14 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from timesink.cli.app import run
+from timesink.errors import UnreadableTrace, cannot_read
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.xz"))
@@ -119,3 +121,56 @@ def test_a_missing_file_is_told_before_what_reads_files_is_imported() -> None:
     assert started("diagnose", "none.json").returncode == 2
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+def test_what_the_system_says_of_a_path_is_told_and_nothing_else(tmp_path: Path, capsys: Captured) -> None:
+    """First contact defect B21: any failure to look at a path was told as a file that is not there."""
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for name, why in {
+        "none.json": "No such file or directory",
+        "nowhere": "No such file or directory",
+        "a.json/b.json": "Not a directory",
+        "round": "Too many levels of symbolic links",
+        f"{300 * 'a'}.json": "File name too long",
+    }.items():
+        assert run(["diagnose", str(tmp_path / name)]) == 2
+        assert f"{name}: {why}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["/cache/of/ours", "given", None])
+def test_an_error_of_another_file_is_not_told_as_that_of_the_input(tmp_path: Path, named: str | None) -> None:
+    given = tmp_path / "given"
+    error = OSError(2, "No such file or directory", str(given) if named == "given" else named)
+    said = cannot_read(given, error)
+    assert isinstance(said, UnreadableTrace) == (named != "/cache/of/ours")
+    assert (str(given) in said.message) == (named != "/cache/of/ours")
+
+
+def test_limits_without_a_file_or_a_limit_say_which_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """First contact defect B3. The limits of a suite in pyproject.toml count as given."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["gate", "--limits"]) == 2 and "no trace or report is named" in capsys.readouterr().err
+    assert run(["gate", "--limits", BEFORE, "--suite", "train"]) == 2
+    said = capsys.readouterr().err
+    assert "no limits are given" in said and "[tool.timesink.suites.train]" in said
+    (tmp_path / "pyproject.toml").write_text('[tool.timesink.suites.train]\nlimits = ["sum(kernels.count) <= 2700"]\n')
+    assert run(["gate", "--limits", BEFORE, "--suite", "train"]) == 0
+
+
+def test_redaction_shows_that_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """First contact defect B19: fourteen seconds of silence."""
+    (tmp_path / "a.txt").write_text("softmax")
+    shown = list[str]()
+
+    def working(what: str) -> AbstractContextManager[None]:
+        shown.append(what)
+        return nullcontext()
+
+    monkeypatch.setattr("timesink.cli.capture.working", working)
+    for proof in ([], ["--proof"]):
+        run(["capture", "--redact", str(tmp_path / "a.txt"), *proof])
+    assert shown == 2 * ["reading every text of a.txt"]

@@ -274,6 +274,25 @@ def test_code_quality_lists_findings_with_a_relative_file_once_each() -> None:
     assert len({e["fingerprint"] for e in entries}) == 2
 
 
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ([SLOWER], ["step time (mean)"]), ([NOISY], []), ([ChangeVerdict(Outcome.FASTER, 0.01)], []),
+        ([replace(SLOWER, tagged=True)], []), ([SLOWER, NOISY, SLOWER], ["step time (mean)", "number 2"]),
+    ],
+)  # fmt: skip
+def test_code_quality_has_an_entry_for_each_number_that_fails_the_gate(
+    rows: list[ChangeVerdict], names: list[str]
+) -> None:
+    """First contact defect B20: a change that was proven slower had none."""
+    gated = [gate_row(row, f"number {at}" if at else "step time (mean)") for at, row in enumerate(rows)]
+    entries = json.loads(ci.code_quality(result(*gated)))
+    assert sorted(entry["description"].partition(":")[0] for entry in entries) == sorted(names)
+    assert all("slower: +3.4 %" in entry["description"] and entry["severity"] == "major" for entry in entries)
+    assert all(entry["location"]["path"] == ".gitlab-ci.yml" for entry in entries)
+    assert len({entry["fingerprint"] for entry in entries}) == len(names)
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_code_quality_is_json_whatever_a_finding_is_called(text: str) -> None:
     found = FindingChange(text, text, text, Fate.NEW, file="src/a.py")

@@ -28,7 +28,7 @@ from timesink.cli.options import (
     facts_of,
     read_traces,
 )
-from timesink.cli.output import sink
+from timesink.cli.output import sink, working
 from timesink.cli.parameters import Argument, Commands, Option
 from timesink.errors import TimesinkError, UsageError
 from timesink.records import Record, as_plain, replace
@@ -341,7 +341,7 @@ def redact(
         raise UsageError("--proof writes no copy", remedy="leave --output out")
     for _ in plain_files(file):  # each allows what it may cost
         pass
-    with translated():
+    with translated(), working(f"reading every text of {file.name}"):
         done = redaction.proof(file, names or ()) if proof else redaction.redact(file, output, names or ())
     title = f"To remove from {file}, and what stays" if proof else f"Redacted copy: {done.path}"
     rows = tuple((text,) for text in done.removed) or (("nothing was found",),)

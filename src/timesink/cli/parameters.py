@@ -239,6 +239,18 @@ class ShownOption(_Listing, click.Option):
         self.is_rare = rare
 
 
+def _why_not_there(path: Path) -> str:
+    """What the system says where a path leads nowhere; "" where something is there, and for what no file can be called,
+    which its reader refuses."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError:
+        return ""
+    return ""
+
+
 def _has_ranks(path: Path) -> bool:
     """Whether files of single ranks are there, which this name stands for: run.rank0.jsonl for run.jsonl."""
     try:
@@ -255,6 +267,6 @@ class ShownArgument(_Listing, click.Argument):
         """As of any parameter. `UnreadableTrace` for a path that leads nowhere."""
         found = super().process_value(ctx, value)
         for path in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
-            if isinstance(path, Path) and not os.path.exists(path) and not _has_ranks(path):  # noqa: PTH110
-                raise UnreadableTrace(path, "No such file or directory", remedy="check the path")
+            if isinstance(path, Path) and (why := _why_not_there(path)) and not _has_ranks(path):
+                raise UnreadableTrace(path, why, remedy="check the path")
         return found

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import polars as pl
 
-from timesink.errors import MissingTool, UnreadableTrace, UsageError
+from timesink.errors import MissingTool, UnreadableTrace, UsageError, cannot_read
 from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
 from timesink.readers import trace_files
 from timesink.records import Record
@@ -174,7 +174,7 @@ def _size(path: Path) -> int:
             return sum(file.stat().st_size for file in path.iterdir())
         return path.stat().st_size
     except OSError as error:
-        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+        raise cannot_read(path, error) from error
 
 
 def _remote(url: str) -> list[RankFile]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, cannot_read
 from timesink.untrusted.budget import FEWER, ReadLimits, crowded
 from timesink.untrusted.unpack import ZSTANDARD_MAGIC, refuse_special
 
@@ -104,7 +104,7 @@ def head_of(path: Path) -> bytes:
             head = stream.read(HEAD_BYTES)
             return head + stream.read(_FRAME_BYTES) if head.startswith(ZSTANDARD_MAGIC) else head
     except OSError as error:
-        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+        raise cannot_read(path, error) from error
 
 
 def trace_files(path: Path) -> list[Path]:

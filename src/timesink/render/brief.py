@@ -155,16 +155,17 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     if not groups:
         return []
     several = len(diagnosis.devices) > 1
-    rest = width - _SAVES - _SHARE - 2 * _GAP
-    where_width = rest * 9 // 20
     first = groups[0].first
-    blocks = [_row(group, first.which, where_width, rest - where_width - _GAP, several) for group in groups]
+    whole = " ".join(filter(None, ("of", first.which, first.period)))
+    of = whole if any(saved_share(group.first, first.which) for group in groups) else ""
+    figures = _SAVES + max(_SHARE, len(of) + _GAP)
+    rest = width - figures - 2 * _GAP
+    widths = figures, (where := rest * 9 // 20), rest - where - _GAP
+    blocks = [_row(group, first.which, widths, several) for group in groups]
     shown = 0
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
-    which = first.which if first.which != "unprofiled" else ""  # for which the column has no room
-    of = f"of {which or first.period}" if any(saved_share(group.first, first.which) for group in groups) else ""
-    head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
+    head = f"{'saves':>{_SAVES}}{of:>{figures - _SAVES}}{' ' * _GAP}{'finding, where':{where + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:
         named = ", ".join(f"{group.first.name} {short_saving(group.first)}".strip() for group in left)
@@ -172,9 +173,10 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     return lines
 
 
-def _row(group: Group, which: str, where_width: int, do_width: int, several: bool) -> list[StyledLine]:
-    """A finding on two or three lines: what it saves, its name above its place, what to do beside them. `which` step
-    the column of shares is of."""
+def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) -> list[StyledLine]:
+    """A finding on two or three lines: what it saves, its name above its place, what to do beside them, each in its
+    width. `which` step the column of shares is of."""
+    figures_width, where_width, do_width = widths
     finding, times = group.first, f" ×{len(group.others) + 1}" if group.others else ""
     where = [f"{shortened(group.first.name, where_width - len(times))}{times}"]
     if place := short_place(finding.where, several):
@@ -183,9 +185,9 @@ def _row(group: Group, which: str, where_width: int, do_width: int, several: boo
     lines = []
     for at in range(max(len(where), len(do))):
         figures = (
-            " " * (_SAVES + _SHARE)
+            " " * figures_width
             if at
-            else f"{short_saving(finding):>{_SAVES}}{saved_share(finding, which):>{_SHARE}}"
+            else f"{short_saving(finding):>{_SAVES}}{saved_share(finding, which):>{figures_width - _SAVES}}"
         )
         place = f"{where[at] if at < len(where) else '':{where_width}}"
         rest = f"{' ' * _GAP}{do[at] if at < len(do) else ''}".rstrip()

@@ -183,10 +183,13 @@ def limits(
     """
     held = paths or []
     target = writing.sink([*held, *(baseline or ())])
-    if not (held and limit):
+    if not held:
+        remedy = "timesink gate --limits TRACE --limit 'sum(kernels.count) <= 2700'"
+        raise UsageError("no trace or report is named", remedy=remedy)
+    if not limit:
+        where = f"[tool.timesink.suites.{suite or 'default'}] in pyproject.toml"
         raise UsageError(
-            "limits and a trace or report go together: one of them is missing",
-            remedy="timesink gate --limits NEW --baseline OLD --limit 'dram_pct >= 0.95x'",
+            "no limits are given", remedy=f"add --limit 'sum(kernels.count) <= 2700', or limits to {where}"
         )
     from timesink.verify.table_limits import gate_tables, parse_limit
 

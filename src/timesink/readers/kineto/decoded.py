@@ -10,7 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from timesink import _native
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, cannot_read
 from timesink.knowledge.vendors import NO_GPU, vendor_of_calls
 from timesink.model.names import mapped
 from timesink.model.schema import ColumnValues, Table
@@ -92,7 +92,7 @@ def feed(file: UnpackedFile, decoder: _native.KinetoDecoder) -> dict[str, Any]:
             if number % _COUNTED_EACH == 0:
                 _refuse_too_many(path, decoder, limits)
     except OSError as error:
-        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the file") from error
+        raise cannot_read(path, error) from error
     decoder.finish()
     _refuse_too_many(path, decoder, limits)
     properties = _parsed(decoder.properties())

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, cannot_read
 from timesink.knowledge import logs
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import Trace
@@ -293,7 +293,7 @@ def stacks_of_file(path: Path, format_name: str, limits: ReadLimits) -> Trace:
         text = b"".join(map(bytes, UnpackedFile(path, limits))).decode("utf-8", "replace")
         calls = sorted(kernel_calls(text), key=lambda call: call.handle or 0)
     except OSError as error:
-        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+        raise cannot_read(path, error) from error
     except ValueError as error:
         raise UnreadableTrace(path, str(error), remedy="give the file as the compiler wrote it") from error
     rank = rank_in_name(path) or 0

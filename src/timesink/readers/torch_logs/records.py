@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, cannot_read
 from timesink.knowledge import logs
 from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace, noted
@@ -354,7 +354,7 @@ def _lines(file: UnpackedFile) -> Iterator[str]:
             for line in lines:
                 yield line.decode("utf-8", "replace")
     except OSError as error:
-        raise UnreadableTrace(file.path, error.strerror or str(error), remedy="check the path") from error
+        raise cannot_read(file.path, error) from error
     if rest:
         yield rest.decode("utf-8", "replace")
 

@@ -172,16 +172,29 @@ _FIGURES = 4
 
 
 def code_quality(result: GateResult) -> str:
-    """A JSON array; findings without a file, absolute paths and findings that are gone have no place in it."""
-    entries = []
+    """A JSON array: each number that fails the gate, at the file of the pipeline, since it has no line of its own, then
+    findings; those without a file, absolute paths and findings that are gone have no place in it."""
+    entries = [
+        quality_entry("gate", text, _PIPELINE, "major", _digest("gate", result.suite, row.name))
+        for row in worst_first(result.rows)
+        if row.failed and (text := scrub_sentence(f"{row.name}: {sentence(row)}"))
+    ]
     for finding in result.findings:
         file = inside(finding.file or "")
         if file and finding.fate in _SEVERITY:
             text = scrub_sentence(f"{finding_text(finding)}: {finding.message}")
-            key = f"{finding.code}\0{finding.file}\0{finding.line}\0{finding.message}".encode(errors="replace")
-            place, fingerprint = (file, max(finding.line or 1, 1)), hashlib.sha256(key).hexdigest()
+            fingerprint = _digest(finding.code, str(finding.file), str(finding.line), finding.message)
+            place = file, max(finding.line or 1, 1)
             entries.append(quality_entry(finding.code, text, place, _SEVERITY[finding.fate], fingerprint))
     return quality_report(entries)
+
+
+_PIPELINE = (".gitlab-ci.yml", 1)
+
+
+def _digest(*parts: str) -> str:
+    """The same where all parts are."""
+    return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()
 
 
 def open_metrics(result: GateResult) -> str:

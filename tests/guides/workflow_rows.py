@@ -7,6 +7,7 @@ from tests.guides.workflow_breaks import Column, Instead, Row, Words
 LAB, TRACE, ONE = "lab_before", "trace.json.gz", "kernels one_launch --id 0"
 ROOFLINE, COALESCING = "kernels --roofline roofline", "kernels coalescing.ncu-rep --id 0"
 ATOMICS = "kernels atomics.ncu-rep --id 0"
+POINT = "kernels --roofline --point 550e9,268MB,670us"
 D1, D2 = (f"ranks --pipeline depth{depth}.rank0.jsonl depth{depth}.rank1.jsonl" for depth in (1, 2))
 TRACED = "ranks --pipeline depth1.rank0.json depth1.rank1.json"
 DIAGNOSED = "diagnose depth1.rank0.json depth1.rank1.json"
@@ -111,8 +112,13 @@ ROWS: Final = (
         ("GPU 0 is idle for 16.8 ms of the 21.2 ms step (79.2 %) while thread 14979 prepares input in data_load",
          "a fix saves 16.6 ms (75.4 % of the unprofiled step)"),
         (Words("in data_load"), Words("16.6 ms"), Words("unprofiled"))),
-    Row("the roofline", (ROOFLINE,), ("760 852 89.2 % 810 254 compute 206,183,596,032 counted", "profiled"),
-        (Column("roofline", "teraflops_per_s"), Column("roofline", "intensity"), Column("roofline", "flops"))),
+    Row("the roofline", (ROOFLINE,), ("760 852 89.2 % 76.8 % 810 254 compute 206,183,596,032 counted", "profiled"),
+        (Column("roofline", "specified_ratio"),
+        Column("roofline", "teraflops_per_s"), Column("roofline", "intensity"), Column("roofline", "flops"))),
+    Row("a roofline of three numbers: operations, bytes, time", (f"{POINT} --gpu 'H100 SXM5'",),
+        ("2,052 295 compute 821 83.0 % 0.4 11.9 % 989 83.0 %", "H100 SXM5 fp16 989 TFLOP/s, DRAM 3.35 TB/s"),
+        (Column("points", "compute_ratio"), Column("points", "ridge"), Column("points", "side"),
+         Instead(f"{POINT} --gpu 'H100 SXM5' --precision fp8"), Instead(f"{POINT} --gpu 'H100 PCIe'"))),
     Row("every operator classified", (f"show ops {TRACE} --top 60", "show ops two_kernels.sqlite"),
         ("336 MB 799 compute 792 721 339 us 372 us 91.1 % 2.99 %", "pointwise 37.0 ms 73.0 % 83.2 %"),
         (Column("operators", "intensity"), Column("operators", "attained_ratio"), Column("kernels", "dram_ratio"))),

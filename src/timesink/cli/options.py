@@ -19,6 +19,7 @@ from timesink.untrusted import scrub
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
     from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.knowledge.gpus import GpuPeaks
     from timesink.model.trace import Trace
 
 EXIT_ZERO: Final = Option("--exit-zero", "", "Exit with 0 also where the gate fails.", rare=True)
@@ -314,3 +315,17 @@ def number_named(text: str, form: str) -> tuple[str, float]:
 
 def _no_limit(text: str, form: str) -> UsageError:
     return UsageError(f"{text!r} is not a limit", remedy=f"write it as {form}")
+
+
+def gpu_named(name: str) -> GpuPeaks:
+    """The GPU of that name; `UsageError` where none or several are meant."""
+    from timesink.knowledge.gpus import ENTRIES, candidates
+
+    found = candidates(name)
+    if len(found) == 1:
+        return found[0]
+    products = ", ".join(entry.product for entry in found) or ", ".join(entry.product for _, entry in ENTRIES)
+    raise UsageError(
+        f"{name!r} may be several GPUs" if found else f"the peaks of {name!r} are not known",
+        remedy=f"choose from: {products}",
+    )

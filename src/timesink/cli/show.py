@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
-from timesink.cli.options import PATHS, SEQUENCE, TOP, PageOutput, PricedReading, Reading
+from timesink.cli.options import PATHS, SEQUENCE, TOP, PageOutput, PricedReading, Reading, gpu_named
 from timesink.cli.output import working
 from timesink.cli.parameters import Option
 from timesink.errors import UsageError
@@ -20,7 +20,6 @@ from timesink.render import Format
 from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
-    from timesink.knowledge.gpus import GpuPeaks
     from timesink.model.trace import Trace
     from timesink.views import Page
 
@@ -285,7 +284,7 @@ class PlannedModel(Record, kw_only=True):
         assert self.model is not None
         if self.gpu is None:
             raise UsageError("which GPU the model would run on is not said", remedy="add --gpu H200, for one")
-        return planned_page(model_in(self.model), _gpu(self.gpu), self.batch, self.sequence)
+        return planned_page(model_in(self.model), gpu_named(self.gpu), self.batch, self.sequence)
 
 
 def ops(
@@ -310,7 +309,7 @@ def ops(
     if planned.model is not None:
         writing.sink([planned.model]).show(planned.page())
         return 0
-    given, named = paths or [], None if planned.gpu is None else _gpu(planned.gpu)
+    given, named = paths or [], None if planned.gpu is None else gpu_named(planned.gpu)
     target = writing.sink(given)
     trace = reading.trace(given)
     with working("classifying"):
@@ -321,20 +320,6 @@ def ops(
         page = counters_page if is_report else partial(classification_page, named=named)
         target.show(_rows(page, top, 30)(trace))
     return 0
-
-
-def _gpu(name: str) -> GpuPeaks:
-    """The GPU of that name; `UsageError` where none or several are meant."""
-    from timesink.knowledge.gpus import ENTRIES, candidates
-
-    found = candidates(name)
-    if len(found) == 1:
-        return found[0]
-    products = ", ".join(entry.product for entry in found) or ", ".join(entry.product for _, entry in ENTRIES)
-    raise UsageError(
-        f"{name!r} may be several GPUs" if found else f"the peaks of {name!r} are not known",
-        remedy=f"choose from: {products}",
-    )
 
 
 def plan(

@@ -2,21 +2,59 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from string import ascii_letters
+from typing import Self
 
-from timesink.knowledge.gpus import Precision, peaks
-from timesink.measures.counters import kernel_counters
+from timesink.errors import UsageError
+from timesink.knowledge.gpus import GpuPeaks, Precision, peaks
+from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_rooflines
 from timesink.measures.counters.sheet import KernelSheet, kernel_sheets
 from timesink.model.trace import Trace
-from timesink.units import bytes_text, share_text
+from timesink.records import Record, field_names
+from timesink.units import bytes_text, rate_text, share_text
 from timesink.views import Cell, Page, Sheet, listed
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
 from timesink.views.kernel_sheet import verdict_sentence
 
 _TERA = 1e12
-_FIGURES = 11  # columns between the name and the side
+_FIGURES = 12  # columns between the name and the side
 _IDS_SHOWN = 12  # of launches without a point, as fit on a line
+
+
+class Work(Record):
+    """Operations, bytes to and from DRAM, and the seconds that both take."""
+
+    flops: float
+    bytes: float
+    seconds: float
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``550e9,268MB,670us``: operations, bytes and a time, each with a unit or in operations, bytes and seconds."""
+        values = [_size(part.strip()) for part in text.split(",")]
+        if len(values) != len(field_names(cls)) or not all(0 < value < math.inf for value in values):
+            raise UsageError(
+                f"{text!r} is no operations, bytes and time", remedy="write such as --point 550e9,268MB,670us"
+            )
+        return cls(*values)
+
+
+_SIZES = {
+    "": 1.0, **{f"{prefix}{of}": size for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+                for of in ("", "B", "FLOP")}, "B": 1.0, "FLOP": 1.0,
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9,
+}  # fmt: skip
+
+
+def _size(text: str) -> float:
+    """``268MB`` as a number; 0 where it is none."""
+    number = text.rstrip(ascii_letters)
+    try:
+        return float(number) * _SIZES.get(text[len(number) :], 0.0)
+    except ValueError:
+        return 0.0
 
 
 def roofline_page(title: str, trace: Trace) -> Page:
@@ -24,15 +62,15 @@ def roofline_page(title: str, trace: Trace) -> Page:
     operations were counted; then the roofs of each GPU."""
     lines = kernel_rooflines(trace)
     named = zip(kernel_counters(trace), lines, strict=True)
-    rows = ((number, *_row(kernel.name, line)) for number, (kernel, line) in enumerate(named))
+    rows = ((number, *_row(kernel, line)) for number, (kernel, line) in enumerate(named))
     sheets = (listed("roofline.roofline", rows), _machine(trace))
     notes = (*_without_point(lines), *_sources(trace, lines))
     return Page("roofline", sheets, notes, charts=(roofline_chart(title, trace),))
 
 
-def _row(name: str, line: KernelRoofline | None) -> tuple[Cell, ...]:
+def _row(kernel: KernelCounters, line: KernelRoofline | None) -> tuple[Cell, ...]:
     if line is None:
-        return (name, *[None] * _FIGURES, "not measured", None, None)
+        return (kernel.name, *[None] * _FIGURES, "not measured", None, None)
     levels = [None if (roof := line.memory_of(level)) is None else roof.share for level in ("dram", "l2", "l1")]
     best, side = line.main, {True: "memory", False: "compute", None: None}[line.is_memory_side]
     arithmetic = (None, None, None) if best is None else (best.label, best.share, best.mix_share)
@@ -40,8 +78,44 @@ def _row(name: str, line: KernelRoofline | None) -> tuple[Cell, ...]:
     if best is not None and best.flops is not None:
         rate, how = best.flops / line.duration_ns * 1e9, best.how.value
     under = (None, None) if rate is None or not line.ceiling else (line.ceiling / _TERA, rate / line.ceiling)
-    rates = (rate and rate / _TERA, *under, line.intensity("dram"), line.ridge)
-    return (name, *levels, *arithmetic, *rates, side, line.flops, how)
+    specified = _specified(line, peaks(kernel.gpu))
+    of_specified = rate / specified if rate and specified else None
+    rates = (rate and rate / _TERA, *under, of_specified, line.intensity("dram"), line.ridge)
+    return (kernel.name, *levels, *arithmetic, *rates, side, line.flops, how)
+
+
+def _specified(line: KernelRoofline, sheet: GpuPeaks | None) -> float | None:
+    """What the datasheet's roofs allow with the kernel's bytes, at the clock of the datasheet."""
+    main, dram = line.main, line.memory_of("dram")
+    if sheet is None or main is None or main.precision is None or dram is None or not (dram.bytes and main.flops):
+        return None
+    if main.path == "cuda" and main.precision is Precision.FP16:
+        return None  # specified is the rate of tensor cores
+    peak = sheet.flops.get(main.precision)
+    return None if peak is None else min(peak, main.flops / dram.bytes * _dram(sheet))
+
+
+def _dram(sheet: GpuPeaks) -> float:
+    return sheet.specified_dram_bytes_per_s or sheet.dram_bytes_per_s
+
+
+def points_page(points: Sequence[Work], sheet: GpuPeaks, precision: Precision) -> Page:
+    """Where work of given operations, bytes and time stands under the roofs of a datasheet."""
+    peak, dram = sheet.flops[precision], _dram(sheet)
+    placed = []
+    for work in points:
+        intensity, rate, moved = work.flops / work.bytes, work.flops / work.seconds, work.bytes / work.seconds
+        ceiling = min(peak, intensity * dram)
+        side = "memory" if intensity * dram < peak else "compute"
+        figures = (rate / _TERA, rate / peak, moved / _TERA, moved / dram, ceiling / _TERA, rate / ceiling)
+        placed.append((intensity, peak / dram, side, *figures))
+    name = f"{sheet.product}, {precision}"
+    marks = tuple(Point(str(at), "DRAM", row[0], row[3] * _TERA) for at, row in enumerate(placed))
+    chart = RooflineChart(name, (Slope("DRAM", dram),), (Ceiling(f"{precision}", peak, True),), marks)
+    too_fast = [row for row in placed if row[-1] > 1]
+    notes = [f"{name}: {rate_text(peak, 'FLOP/s')}, DRAM {rate_text(dram, 'B/s')}; {sheet.source}"]
+    notes += ["faster than its roof: operations, bytes, time or format are not those of this work"] * bool(too_fast)
+    return Page("roofline", (listed("roofline.points", placed),), tuple(notes), charts=(chart,))
 
 
 def _machine(trace: Trace) -> Sheet:

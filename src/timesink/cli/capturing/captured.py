@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from timesink.capture.errors import CaptureError, Fault
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+from timesink.units import bytes_text
 from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
@@ -105,7 +106,18 @@ def _page(done: Capture) -> Page:
     target = done.files[0] if what == "kernels" and done.files else done.folder
     following = [] if done.missing else [f"next: timesink {what} {shlex.quote(str(target))}"]
     title = f"Captured into {done.folder}" if done.is_complete else f"Incomplete capture in {done.folder}"
-    return Page(title, tuple(sheets), (*done.missing, *done.doubts, *following))
+    return Page(title, tuple(sheets), (*done.missing, *done.doubts, *_kept(done), *following))
+
+
+def _kept(done: Capture) -> Iterator[str]:
+    """How large a report is that was kept, and what for: people take a small one for a run that was not profiled."""
+    report = done.folder / "report.nsys-rep"
+    if report.is_file():
+        held = " and ".join(filter(None, (_counted(one["counts"]) for one in done.manifest["files"])))
+        yield (
+            f"{report.name} is {bytes_text(report.stat().st_size)} and holds {held or 'no record'}: its size grows "
+            "with the steps that --steps records, and a small one is complete where nothing is missing above"
+        )
 
 
 def _counted(counts: Mapping[str, int]) -> str:

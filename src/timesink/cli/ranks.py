@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def ranks(
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 
-        page = ranks_page(run, top)
+        page = ranks_page(run, top, partial(_why, run, not no_cache))
     target.show(page)
     return 0
 
@@ -88,6 +89,24 @@ def _run(places: list[str], engine: str) -> Run:
         if issubclass(warning.category, PlaintextScheduler):
             sys.stderr.write(f"timesink: warning: {scrub(str(warning.message))}\n")
     return run
+
+
+def _why(run: Run, cache: bool, rank: int, late_by: str, held_ns: float) -> str:
+    """Why a rank is late, from its file and those of two peers, where they lie on this machine."""
+    from timesink.readers import read
+    from timesink.rules.communication.ranks import why_in
+
+    source_of = dict(run.job.members.drop_nulls("device").select("rank", "source").iter_rows())
+    own, others = source_of.pop(rank, ""), sorted(source_of)
+    peers = {source_of[others[len(others) * part // 3]] for part in (1, 2)} if others else set()
+    paths = sorted(Path(source.removeprefix("file://")) for source in {own, *peers} if source)
+    if not peers or not all(path.is_file() for path in paths):
+        return ""
+    try:
+        trace = read(paths, cache=cache)
+    except TimesinkError:  # which says it for the file already, or they are no ranks without the others
+        return ""
+    return why_in(trace, rank, late_by, held_ns)
 
 
 class _Progress(State):

@@ -189,10 +189,22 @@ def _ranked_findings(
         _Ranked(card, price(), (has_usual and own is trace) or headline.is_of_few_steps(finding, own))
         for card, finding, own, price in found
     ]
-    roots_first = sorted(priced, key=lambda one: (has_usual and one.is_apart, one.card.symptom, _rank(one)))
+
+    def order(one: _Ranked) -> tuple[Any, ...]:
+        return (has_usual and one.is_apart, one.card.symptom, _rank(one))
+
+    def before_its_parts(one: _Ranked) -> tuple[Any, ...]:
+        parts = [part for part in priced if _is_part(part, one.finding)] if one.finding.cause else []
+        return min(order(one), *map(order, parts)) if parts else order(one), not parts
+
+    roots_first = sorted(priced, key=before_its_parts)
     shared = share_claims([one[:2] for one in roots_first], trace, headline.step_ms(trace))
     ranked = [_Ranked(*own, one.is_apart) for one, own in zip(roots_first, shared, strict=True)]
     return tuple(sorted(ranked, key=lambda one: (one.is_apart or not _is_material(one.finding), *_rank(one))))
+
+
+def _is_part(one: _Ranked, whole: Finding) -> bool:
+    return one.card.name == whole.cause and one.finding.where.rank == whole.where.rank
 
 
 def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:

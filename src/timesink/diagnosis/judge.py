@@ -56,6 +56,7 @@ class Row(Record, eq=False):
     `compared` are the row's own limits in place of the rule's, `advice` a text in place of the rule's, or the variant
     whose it is. `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
     the first fact's table are the longest of the kernels by default; `others_rows` are those of the other facts.
+    `cause` is as of a `Finding`.
     """
 
     device: Device
@@ -75,6 +76,7 @@ class Row(Record, eq=False):
     compared: Mapping[str, float] = field(default_factory=dict)
     advice: str = ""
     others_rows: tuple[int, ...] = ()
+    cause: str = ""
 
 
 Rows = Iterable[Row] | Clear | NotApplicable | Undecided
@@ -170,6 +172,7 @@ class DeclaredRule(Record, eq=False):
             change=row.change,
             fix=row.fix or (self.fix if row.change is not None else None),
             stated=row.stated,
+            cause=row.cause,
         )
 
     def _evidence(self, trace: Trace, limits: Limits, row: Row, figures: Mapping[str, Any], fact: Fact) -> Evidence:

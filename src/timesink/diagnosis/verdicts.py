@@ -103,7 +103,8 @@ class Finding(Record, eq=False):
     the first of which that is there counts: `stated`, what the fix wins in milliseconds per step; `change`, which the
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
-    `fix` is the row of the table of fixes that the change is one of.
+    `fix` is the row of the table of fixes that the change is one of. `cause` is the rule whose finding on the same rank
+    is a part of this one, which takes the time first.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
     window where the trace has no steps; `of_ms`, the length of that step or window; `which`, where that is not the
@@ -132,6 +133,7 @@ class Finding(Record, eq=False):
     change: Change | None = None
     fix: Fix | None = None
     stated: Quantity | None = None
+    cause: str = ""
     recoverable: Quantity | None = None
     priced_by: PricedBy | None = None
     period: Literal["step", "window"] = "step"

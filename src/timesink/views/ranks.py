@@ -4,6 +4,9 @@ Its notes say what must be known before any figure: ranks that differ, are missi
 read.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import polars as pl
 
 from timesink.cluster.run import Run, run_in
@@ -12,10 +15,11 @@ from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
+from timesink.measures.ranks.job import step_ns
 from timesink.measures.ranks.lateness import Lateness, even_gain, lateness_of, latest_rank, may_hide, rebalanced
 from timesink.measures.ranks.parity import differences, missing_text, ranks_text
 from timesink.model.trace import Trace
-from timesink.rules.communication.ranks import SIDES, unsure_text
+from timesink.rules.communication.ranks import SIDES, unsure_text, why_in
 from timesink.units import share_text, time_text
 from timesink.views import Page, Sheet, listed
 from timesink.views.figures import HeatChart
@@ -46,8 +50,12 @@ def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def ranks_page(run: Run, top: int) -> Page:
-    """Everything that is known only from all ranks together."""
+Why = Callable[[int, str, float], str]
+"""Of a rank, the side that it is late by, and what it holds a step up for in ns: why, in words; empty if unknown."""
+
+
+def ranks_page(run: Run, top: int, why: Why = lambda *_: "") -> Page:
+    """Everything that is known only from all ranks together; `why` looks into the late one."""
     waits, job = waits_of(run.job), run.job
     late = lateness_of(waits)
     sheets = [_late(waits, late, top), _budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top)]
@@ -62,12 +70,12 @@ def ranks_page(run: Run, top: int) -> Page:
         sheets.append(listed("ranks.pipeline", stages, note))
     title = f"{number(len(job.ranks), 'rank')} of {number(run.file_count, 'file')}"
     charts = () if (heat := heat_of(waits)) is None else (heat,)
-    return Page(f"{title}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
+    return Page(f"{title}: {ranks_verdict(waits, late, why)}", tuple(sheets), notes_of(run, waits), charts=charts)
 
 
 def page_of_trace(trace: Trace, top: int) -> Page:
     """The same of the ranks that one trace holds."""
-    return ranks_page(run_in(trace), top)
+    return ranks_page(run_in(trace), top, partial(why_in, trace))
 
 
 SHOWN_ROWS = 64  # of a heat map: more than a screen tells apart
@@ -100,7 +108,7 @@ def _grouped(numbers: list[int], most: int) -> tuple[dict[int, int], tuple[str, 
     return {number: at for at, some in enumerate(groups) for number in some}, names
 
 
-def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
+def ranks_verdict(waits: CollectiveWaits, late: Lateness, why: Why = lambda *_: "") -> str:
     """Which rank is late and what the job gains without that, by the rule that `timesink diagnose` goes by."""
     if len(waits.job.ranks) < 2:
         return "nothing to compare it with"
@@ -116,7 +124,8 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
     if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
         return f"{_nobody_alone(waits, late, limits['gain_ratio'].default)}; {waiting}"
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
-    side, _ = SIDES[max(SIDES, key=lambda name: row[name])]
+    late_by = max(SIDES, key=lambda name: row[name])
+    side = SIDES[late_by][0] + why(worst.rank, late_by, worst.gain_ratio * step_ns(waits.job))
     return (
         f"rank {worst.rank} is late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
         f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"

@@ -11,6 +11,7 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.assumptions import replay
 from timesink.measures.ranks import lateness as of
 from timesink.measures.ranks import paces as paces_of
+from timesink.measures.ranks import why_late as why_of
 from timesink.measures.ranks import worth as worth_of
 from timesink.measures.ranks.lateness import Lateness, evened_out, lateness_of, latest_rank, rebalanced
 from timesink.model.intervals import Intervals
@@ -480,8 +481,8 @@ def share_of_work(ranks: dict[int, list[dict[str, Any]]], monkeypatch: pytest.Mo
     shape = {name: pl.lit(None if name == "grid_x" else 1, pl.Int32) for name in ("grid_x", "grid_y", "grid_z")}
     ops = pl.DataFrame(rows).with_columns(**shape)
     classes = ["communication" if row["name"] == "send" else "compute" for row in rows]
-    monkeypatch.setattr(worth_of, "class_of_ops", lambda _: pl.Series(classes))
-    monkeypatch.setattr(worth_of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
+    monkeypatch.setattr(why_of, "class_of_ops", lambda _: pl.Series(classes))
+    monkeypatch.setattr(why_of, "collective_waits", lambda _: SimpleNamespace(job=SimpleNamespace(steps=steady)))
     return worth_of._work_share(a_trace(ops=ops), 0)
 
 

@@ -6,15 +6,14 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import as_often_ns, step_ns
 from timesink.measures.ranks.lateness import evened_out, lateness
 from timesink.measures.ranks.paces import estimated_step_ns, room_beside, slowed_ns
+from timesink.measures.ranks.why_late import beside_peers
 from timesink.measures.timeline import covered_by_device, device_timeline
 from timesink.measures.timeline.replay import deflated_pricers
 from timesink.model.arrays import median
-from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record
 from timesink.whatif import Case
@@ -106,23 +105,9 @@ def _work_share(trace: Trace, rank: int) -> float:
     Peers take 100 ns; the rank runs the same in 110 ns, and a pass of 30 ns of several kernels besides: 30 of 40. One
     kernel over and over is a load beside the job, and no pass over data.
     """
-    ops, shape = trace.get(DEVICE_OPS), ["name", "grid_x", "grid_y", "grid_z"]
-    kernels = ops.filter((class_of_ops(trace) == "compute") & (ops["kind"] == "kernel"))
-    steady = collective_waits(trace).job.steps.group_by("rank", "device")
-    windows = steady.agg(
-        pl.col("start_ns").min().alias("from_ns"), pl.col("end_ns").max().alias("to_ns"), steps=pl.len()
-    )
-    kernels = kernels.join(windows, on=["rank", "device"]).filter(
-        (pl.col("start_ns") >= pl.col("from_ns")) & (pl.col("start_ns") < pl.col("to_ns"))
-    )
-    runs, length = 1 / pl.col("steps"), (pl.col("end_ns") - pl.col("start_ns")) / pl.col("steps")
-    counts = kernels.group_by("rank", *shape).agg(runs.sum().alias("runs"), length.sum().alias("length_ns"))
-    peers = max(counts["rank"].n_unique() - 1, 1)
-    theirs = counts.filter(pl.col("rank") != rank).group_by(shape).agg(pl.col("runs", "length_ns").sum() / peers)
-    own = counts.filter(pl.col("rank") == rank).drop("rank")
-    both = own.join(theirs, on=shape, how="full", suffix="_peers", coalesce=True, nulls_equal=True)
+    both = beside_peers(trace, rank)
     ratio = pl.col("runs_peers") / pl.col("runs")
-    both = both.fill_null(0.0).with_columns(
+    both = both.with_columns(
         more_ns=(1 - ratio).clip(0) * pl.col("length_ns"), less_ns=(1 - 1 / ratio).clip(0) * pl.col("length_ns_peers"),
     )  # fmt: skip
     more, less, taken, usual = both.select(pl.sum("more_ns", "less_ns", "length_ns", "length_ns_peers")).row(0)

@@ -40,6 +40,7 @@ from timesink.measures.timeline.known import trains
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import Record
+from timesink.rules.communication._reasons import said_reason
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
@@ -108,21 +109,32 @@ def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
     return Intervals.union_of(still.start_ns[kept], still.end_ns[kept])
 
 
-def _late_row(trace: Trace, rank: int, known: Mapping[str, float], row: Mapping[str, Any], late_by: str) -> Row:
-    waits, gain = collective_waits(trace), known["gain_ratio"]
+def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping[str, Any], late_by: str) -> Row:
+    waits, gain = collective_waits(trace), gained["gain_ratio"]
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
     held_ns = max(gain, worth.gain_ns / worth.step_ns) * period
     members = waits.job.members
     device, host = members.filter(members["rank"] == rank).select("device", "host").row(0)
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
+    why = said_reason(trace, (rank, device), late_by, held_ns)
     if late_by == "host_ns":
-        claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns)
+        claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns) | why.intervals
     times = {name: row[f"{name[:-2]}ns"] / NS_PER_MS for name in ("own_ms", "device_ms", "network_ms")}
     held = {"period_ns": period, "held_ns": held_ns, "held_ratio": held_ns / period}
-    figures = {**row, **known, **times, **held, "host": host, "side": side, "question": question}
+    figures = {**row, **gained, **times, **held, "host": host, "side": side + why.does, "question": question}
+    figures |= {"reason_ms": why.excess_ns / NS_PER_MS} if why.does else {}
     stated = Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns)
-    return Row((rank, device), figures, claim=Claim(claim), stated=stated)
+    where = Where(rank=rank, device=device, **why.where)
+    return Row(
+        (rank, device), figures, claim=Claim(claim), stated=stated, where=where, advice=why.advice, cause=why.rule
+    )
+
+
+def why_in(trace: Trace, rank: int, late_by: str, held_ns: float) -> str:
+    """Why a rank is late by one side, as half a sentence, from a trace that holds it and peers of it; else ''."""
+    devices = [device for device in device_timeline(trace).by_device if device[0] == rank]
+    return said_reason(trace, devices[0], late_by, held_ns).does if devices else ""
 
 
 _SHARED_SIDES = {

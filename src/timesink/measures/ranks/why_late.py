@@ -1,0 +1,156 @@
+"""Why a rank is late: what its CPU, or its GPU, does in a step beyond what those of its peers do.
+
+Of a late CPU the GPU's idle time says it, by cause, and its copies: what its peers' GPUs wait for as well makes nobody
+late. A late GPU runs more kernels than its peers, or larger ones, or the same more slowly.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from timesink.knowledge.op_class import class_of_ops
+from timesink.measures.communication.waits import collective_waits
+from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.idle.blamed_time import READ, placed
+from timesink.measures.idle.input_pipeline import input_pipeline
+from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.timeline import Device, device_timeline, of_device
+from timesink.model.arrays import median
+from timesink.model.intervals import Intervals
+from timesink.model.schema import picked
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.records import Record, field
+
+Reason = Literal[
+    "loader", "copies", "sync", "allocator", "compile", "checkpoint", "garbage_collection", "logging", "os_call",
+    "python", "launches", "more", "larger", "slower",
+]  # fmt: skip
+"""Of a late CPU, but for the last three: more kernels than the peers run, larger ones, or slower ones."""
+
+_CAUSES: Final[Mapping[Reason, tuple[str, ...]]] = {
+    "loader": ("loader",),
+    "copies": ("copy_staging",),
+    "sync": ("sync",),
+    "allocator": ("allocator",),
+    "compile": ("compile",),
+    "checkpoint": ("checkpoint",),
+    "garbage_collection": ("garbage_collection",),
+    "logging": ("logging",),
+    "os_call": ("os_call",),
+    "python": ("python", "untraced"),
+    "launches": ("dispatch", "cuda_call", "launch_latency", "optimizer"),
+}
+"""Causes of idle time; copies also stand exposed on the device itself."""
+_MOST: Final = 0.5  # of what a rank has beyond its peers: a reason for less of it is not the reason
+_SAME: Final = 0.9  # of the runs on the same grids: larger inputs change those of elementwise kernels
+_PEERS: Final = 16  # are enough for a median
+_ALIKE: Final = 1.1  # times as many runs: that alone says so
+_MORE: Final = 1.02  # times as many: where these take most of what is beyond
+
+
+class WhyLate(Record, eq=False):
+    """`reason` with `excess_ns` a step beyond the peers' median, `share` of all that the rank has beyond them.
+
+    `intervals` is all device time of the reason; `place` are fields of a place (`placed`) and `copies`, which way the
+    device copies, or the `kernel` with most. `runs` and `peers_runs` are kernels per step.
+    """
+
+    reason: Reason
+    excess_ns: float
+    share: float = 1.0
+    intervals: Intervals = field(default_factory=Intervals.none)
+    place: Mapping[str, Any] = field(default_factory=dict)
+    runs: float = 0.0
+    peers_runs: float = 0.0
+
+
+def why_host_is_late(trace: Trace, device: Device) -> WhyLate | None:
+    """What a device waits for more than its peers do, if that is most of what it has beyond them."""
+    peers = [one for one in device_timeline(trace).by_device if one[0] != device[0]]
+    peers = peers[:: -(-len(peers) // _PEERS)] if peers else []
+    if not peers:
+        return None
+    waits = {one: _waits(trace, one) for one in (device, *peers)}
+    usual = {reason: median([per_step_ns(trace, one, waits[one][reason]) for one in peers]) for reason in _CAUSES}
+    beyond = {reason: per_step_ns(trace, device, part) - usual[reason] for reason, part in waits[device].items()}
+    reason = max(beyond, key=lambda name: beyond[name])
+    share = beyond[reason] / max(sum(ns for ns in beyond.values() if ns > 0), 1.0)
+    if beyond[reason] <= 0 or share <= _MOST:
+        return None
+    part = waits[device][reason]
+    stretches = picked(idle := idle_blame(trace).on(device), idle["cause"].is_in(_CAUSES[reason]))[READ]
+    place = placed(trace, stretches, part) if stretches.height else {}
+    if reason == "loader" and (prepared := input_pipeline(trace).by_rank.get(device[0])) and prepared.name:
+        place = {**place, "range": prepared.name}
+    runs, usual = beside_peers(trace, device[0]).select(pl.sum("runs", "runs_peers")).row(0)
+    if reason == "launches" and runs > _ALIKE * usual > 0:
+        reason = "more"
+    copies = _direction(trace, device)
+    return WhyLate(reason, beyond[reason], share, part, {**place, "copies": copies}, runs, usual)
+
+
+def _direction(trace: Trace, device: Device) -> str | None:
+    """Which way most of the time of a device's copies goes: `h2d`, `d2h` or another; None without copies."""
+    copies = trace.get(DEVICE_OPS).filter(of_device(device), pl.col("kind") == "copy").drop_nulls("copy_kind")
+    ways = copies.group_by(pl.col("copy_kind").cast(pl.String)).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    return str(ways.sort("end_ns", "copy_kind", descending=[True, False])["copy_kind"][0]) if ways.height else None
+
+
+def _waits(trace: Trace, device: Device) -> dict[Reason, Intervals]:
+    """The device's time by reason."""
+    stretches, line = idle_blame(trace).on(device), device_timeline(trace)[device]
+    found: dict[Reason, Intervals] = {}
+    for reason, causes in _CAUSES.items():
+        of_reason = picked(stretches, stretches["cause"].is_in(causes))
+        found[reason] = intervals_of(of_reason).get(device, Intervals.none())
+    return found | {"copies": found["copies"] | line.exposed_copy}
+
+
+def why_device_is_late(trace: Trace, device: Device) -> WhyLate | None:
+    """Whether a device runs more kernels than its peers do, the same more slowly, or as many on larger inputs.
+
+    Persistent matmuls have one grid whatever their size, so most grids have to be the same before kernels are slower.
+    """
+    kernels = beside_peers(trace, device[0])
+    runs, usual, took_ns, usual_ns = kernels.select(pl.sum("runs", "runs_peers", "length_ns", "length_ns_peers")).row(0)
+    beyond_ns = took_ns - usual_ns
+    if not usual or beyond_ns <= 0:
+        return None
+    same = float(kernels.select(pl.min_horizontal("runs", "runs_peers").sum()).item())
+    extra = (1 - pl.col("runs_peers") / pl.col("runs")).clip(0).fill_nan(0.0) * pl.col("length_ns")
+    reason: Reason = "larger"
+    if runs > _ALIKE * usual or (runs > _MORE * usual and kernels.select(extra.sum()).item() > _MOST * beyond_ns):
+        reason = "more"
+    elif same > _SAME * usual:
+        reason = "slower"
+    more = kernels.with_columns(beyond_ns=pl.col("length_ns") - pl.col("length_ns_peers"))
+    longest = more.group_by("name").agg(pl.col("beyond_ns").sum()).sort("beyond_ns", "name", descending=[True, False])
+    return WhyLate(reason, beyond_ns, place={"kernel": longest["name"][0]}, runs=runs, peers_runs=usual)
+
+
+def _per_step(trace: Trace) -> pl.DataFrame:
+    """By rank, name and grid of the kernels that compute: runs and length_ns per steady step."""
+    ops, shape = trace.get(DEVICE_OPS), ["name", "grid_x", "grid_y", "grid_z"]
+    kernels = ops.filter((class_of_ops(trace) == "compute") & (ops["kind"] == "kernel"))
+    steady = collective_waits(trace).job.steps.group_by("rank", "device")
+    windows = steady.agg(
+        pl.col("start_ns").min().alias("from_ns"), pl.col("end_ns").max().alias("to_ns"), steps=pl.len()
+    )
+    kernels = kernels.join(windows, on=["rank", "device"]).filter(
+        (pl.col("start_ns") >= pl.col("from_ns")) & (pl.col("start_ns") < pl.col("to_ns"))
+    )
+    runs, length = 1 / pl.col("steps"), (pl.col("end_ns") - pl.col("start_ns")) / pl.col("steps")
+    return kernels.group_by("rank", *shape).agg(runs.sum().alias("runs"), length.sum().alias("length_ns"))
+
+
+def beside_peers(trace: Trace, rank: int) -> pl.DataFrame:
+    """By name and grid of the kernels that compute: runs and length_ns per step of a rank, runs_peers and
+    length_ns_peers of the mean of its peers."""
+    counts, shape = _per_step(trace), ["name", "grid_x", "grid_y", "grid_z"]
+    peers = max(counts["rank"].n_unique() - 1, 1)
+    theirs = counts.filter(pl.col("rank") != rank).group_by(shape).agg(pl.col("runs", "length_ns").sum() / peers)
+    own = counts.filter(pl.col("rank") == rank).drop("rank")
+    both = own.join(theirs, on=shape, how="full", suffix="_peers", coalesce=True, nulls_equal=True)
+    return both.with_columns(pl.col("runs", "length_ns", "runs_peers", "length_ns_peers").fill_null(0.0))

@@ -1,0 +1,170 @@
+"""Why a rank is late: what it does beyond its peers, and nothing that they do as well."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks.faults import pack, suite
+from benchmarks.faults.adopt import archive
+from tests.tables import trace_of
+
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Finding
+from timesink.measures.ranks.why_late import why_device_is_late, why_host_is_late
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+RANKS = """
+| sources | rank | path    | format      | host |
+| rank 0  |    0 | r0.json | kineto_json | a    |
+| rank 1  |    1 | r1.json | kineto_json | a    |
+| rank 2  |    2 | r2.json | kineto_json | a    |
+"""
+
+
+Kernels = list[tuple[str, int, int, int, int, int]]
+"""Name, stream, blocks; when it is launched, begins and ends in a step, us."""
+
+
+def job_of(kernels: dict[int, Kernels], *more: str) -> Trace:
+    """Five steps of 10 ms of every rank."""
+    steps = ["| ranges | name | rank | process | thread | start_ms | end_ms | times | every_ms |"]
+    calls = ["| api_calls | name | rank | process | thread | correlation | start_us | end_us |"]
+    heads = "name | process | rank | device | stream | grid_x | grid_y | grid_z | start_us | end_us | correlation"
+    ops = [f"| device_ops | {heads} |"]
+    for rank, of_rank in kernels.items():
+        steps.append(f"| step | `step` | {rank} | {rank + 1} | {rank + 1} | 0 | 10 | 5 | 10 |")
+        for step in range(5):
+            for at, (name, stream, blocks, launch, start, end) in enumerate(of_rank):
+                number, zero = 100_000 * rank + 1000 * step + at + 1, 10_000 * step
+                host = f"{rank} | {rank + 1} | {rank + 1}"
+                calls.append(f"| l | `cudaLaunchKernel` | {host} | {number} | {zero + launch} | {zero + launch + 1} |")
+                device = f"{rank} | {rank} | {stream} | {blocks} | 1 | 1"
+                ops.append(f"| k | `{name}` | {rank + 1} | {device} | {zero + start} | {zero + end} | {number} |")
+    sources = RANKS.strip().splitlines()[: 1 + len(kernels)]
+    return trace_of("\n\n".join(["\n".join(block) for block in (sources, steps, calls, ops)] + [*more]))
+
+
+def late_host(*, table: str, what: str) -> Trace:
+    """Three ranks that work for 4 ms, and launch the rest then, but rank 1, which does something for 3 ms first."""
+    rest = {0: 4000, 1: 7000, 2: 4000}
+    kernels = {
+        rank: [("gemm", 7, 132, 0, 10, 4000), ("gemm", 7, 132, at, at + 10, at + 1000),
+               ("ncclDevKernel_AllReduce_Sum", 20, 8, at + 5, at + 1000, 9990)]
+        for rank, at in rest.items()
+    }  # fmt: skip
+    did = [f"| {table} | name | rank | process | thread | start_us | end_us | times | every_us |",
+           f"| it | {what} | 1 | 2 | 2 | 4005 | 6995 | 5 | 10000 |"]  # fmt: skip
+    return job_of(kernels, *(["\n".join(did)] if table else []))
+
+
+@pytest.mark.parametrize(
+    ("table", "what", "reason"),
+    [
+        ("host_ops", "`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`", "loader"),
+        ("frames", "`json/decoder.py(343): raw_decode`", "python"),
+        ("frames", "`torch/serialization.py(100): save`", "checkpoint"),
+        ("os_calls", "`write`", "os_call"),
+        ("host_ops", "`aten::sort`", "python"),
+        ("", "", "python"),
+    ],
+)
+def test_a_late_cpu_is_late_by_what_its_peers_do_not_do(table: str, what: str, reason: str) -> None:
+    found = why_host_is_late(late_host(table=table, what=what), (1, 1))
+    assert found is not None
+    assert found.reason == reason
+    assert found.excess_ns == pytest.approx(3e6, rel=0.05)
+
+
+def test_what_all_do_makes_nobody_late() -> None:
+    """Of three ranks that are as late, none has anything beyond the others."""
+    trace = late_host(table="host_ops", what="`aten::sort`")
+    for device in ((0, 0), (2, 2)):
+        found = why_host_is_late(trace, device)
+        assert found is None or found.excess_ns < 50_000
+
+
+def late_device(own: str, peers: str = "gemm 132 10 700, relu 64 10 60") -> Trace:
+    """Two ranks. Kernels by name, blocks, runs a step and us of all of them together."""
+    kernels: dict[int, Kernels] = {}
+    for rank, text in ((0, peers), (1, own)):
+        at, of_rank = 100, kernels.setdefault(rank, [])
+        for name, blocks, count, us in map(str.split, text.split(", ")):
+            for _ in range(int(count)):
+                of_rank.append((name, 7, int(blocks), len(of_rank), at, at + int(us) // int(count)))
+                at += int(us) // int(count)
+        of_rank.append(("ncclDevKernel_AllReduce_Sum", 20, 8, len(of_rank), at, 9900))
+    return job_of(kernels)
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ("gemm 132 20 1400, relu 64 20 120", "more"),
+        ("gemm 132 10 1400, relu 128 10 120", "larger"),
+        ("wide 132 10 1400, relu 128 10 120", "larger"),
+        ("gemm 132 10 1400, relu 64 10 120", "slower"),
+        ("gemm 132 10 700, relu 64 10 60, eval 132 1 300", "more"),
+    ],
+)
+def test_a_late_gpu_runs_more_kernels_or_larger_or_slower_ones(own: str, reason: str) -> None:
+    found = why_device_is_late(late_device(own), (1, 1))
+    assert found is not None
+    assert found.reason == reason
+
+
+def test_a_gpu_that_runs_no_more_than_its_peers_is_late_by_none_of_it() -> None:
+    assert why_device_is_late(late_device("gemm 132 10 700, relu 64 10 60"), (1, 1)) is None
+
+
+# What was planted in each, as the program's text says it.
+PLANTED = {
+    "batches_uneven": "larger inputs",
+    "long_sequences_on_one_rank": "larger inputs",
+    "tokens_routed_to_one_expert": "larger inputs",
+    "evaluated_each_second_step": "kernels to run in a step where the others have",
+    "pieces_accumulated_by_one_rank": "kernels to run in a step where the others have",
+    "loader_short_of_workers": "prepares input",
+    "half_as_many_workers": "prepares input",
+    "pageable_on_one_rank": "waits for copies to its GPU",
+    "saved_by_one_rank": "waits for copies from its GPU",
+    "saved_each_second_step": "waits for copies from its GPU",
+    "collected_by_one_rank": "runs code that launches nothing",
+    "words_counted_by_one_rank": "runs code that launches nothing",
+    "augmented_more_by_one_rank": "runs code that launches nothing",
+    "tokens_packed_by_one_rank": "runs code that launches nothing",
+    "records_parsed_by_one_rank": "runs code that launches nothing",
+    "one_thread_on_one_rank": "runs code that launches nothing",
+}
+CAPTURES = [(name, tool) for name in PLANTED for tool in ("torch", "nsys") if archive(name, tool).exists()]
+
+
+def straggler_of(name: str, tool: str, folder: Path) -> tuple[Finding | None, list[tuple[str, Finding]]]:
+    pack.unpacked(archive(name, tool), folder)
+    own = [fault for fault in suite.FAULTS if fault.name == name]
+    assert all(fault.split.endswith("_tune") for fault in own)
+    found = diagnose(read(sorted(folder.glob(f"{name}.high.fault*")), cache=False)).findings
+    named = [(card.name, finding) for card, finding in found]
+    return next((finding for card, finding in named if card == "straggler"), None), named
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tool"), CAPTURES)
+def test_a_straggler_s_cause_is_said_with_it_and_promised_once(name: str, tool: str, tmp_path: Path) -> None:
+    """Where a straggler is named and a reason is, it is the planted one; its own finding is left nothing to promise."""
+    late, found = straggler_of(name, tool, tmp_path)
+    if late is None or ", which" not in late.message:
+        return
+    assert PLANTED[name] in late.message
+    parts = [one for card, one in found if card == late.cause and one.where.rank == late.where.rank]
+    assert all(part.recoverable is None or part.recoverable.value <= 0.02 * (part.of_ms or 0) for part in parts)
+
+
+@pytest.mark.slow
+def test_most_stragglers_are_named_with_their_cause(tmp_path: Path) -> None:
+    said = []
+    for at, (name, tool) in enumerate(CAPTURES):
+        (folder := tmp_path / str(at)).mkdir()
+        late, _ = straggler_of(name, tool, folder)
+        said += [", which" in late.message] if late else []
+    assert len(said) >= 25
+    assert sum(said) >= 0.85 * len(said)

@@ -12,6 +12,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.engine import diagnose
+from timesink.knowledge.kernel_names import short_name, types_told
 from timesink.measures.steps.per_step import step_windows
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -104,5 +105,8 @@ def test_what_a_kernel_does_is_told_as_far_as_its_name_tells(demo: tuple[Trace, 
     assert sheet is not None
     at = [column.key for column in sheet.columns].index("work")
     work = {str(row[0]): str(row[at]) for row in sheet.rows}
-    assert work["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"] == "gemm bf16"
+    assert work["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"] == "gemm"  # bf16 is in its short name
+    # First contact defect B13: "reduce sum fp32" was a "reduction bf16".
+    assert not [name for name, told in work.items() if types_told(short_name(name)) and types_told(told)]
+    assert types_told(short_name(next(name for name in work if "sum_functor<c10::BFloat16" in name))) == {"bf16"}
     assert all("other" not in told for told in work.values())

@@ -170,9 +170,9 @@ _ENDS: Final = Pattern(
     ("embedding_kernel", "index_kernel_impl", "fooKernel"), "kernel_of",
 )
 _ELEMENTS: Final = Pattern(
-    r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)",
+    r"(?:lambda\(|Functor<|ReduceOp<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)",
     "the type of the elements that a kernel of ATen works on",
-    ("CUDAFunctor_add<c10::BFloat16>", "MulFunctor<float>", "lambda(double)"), "unrolled",
+    ("CUDAFunctor_add<c10::BFloat16>", "ReduceOp<c10::BFloat16, float>", "lambda(double)"), "unrolled",
 )
 _OPAQUE: Final = Pattern(
     r"OpaqueType<(?:\(unsigned int\))?(\d+)", "how many bytes an element has whose type does not matter (ATen)",
@@ -195,6 +195,7 @@ _TYPES: Final = {
     **{name: name for name in ("long", "bool", "int", "short", "unsigned", "signed", "char")},
 }  # fmt: skip
 _TYPE_WORDS: Final = frozenset(_TYPES.values())
+_TYPES_TOLD: Final = _TYPE_WORDS | {"tf32", "fp8", "fp4", "int8"}
 _BY_FAMILY: Final = {
     **{family: family.value for family in (KernelFamily.CONVOLUTION, KernelFamily.ATTENTION, KernelFamily.COPY)},
     **dict.fromkeys((KernelFamily.GEMM, KernelFamily.GEMV), KernelFamily.GEMM.value),
@@ -219,6 +220,11 @@ def work_of(name: str) -> str:
     if read.family in _BY_FAMILY:
         return _BY_FAMILY[read.family]
     return " ".join(word for word in short_name(name).split() if word != read.math and word not in _TYPE_WORDS)
+
+
+def types_told(short: str) -> frozenset[str]:
+    """The types among the words of a short name: `bf16`."""
+    return frozenset(short.split()) & _TYPES_TOLD
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

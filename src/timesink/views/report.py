@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.knowledge.kernel_names import short_name, types_told
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.idle.blame import idle_by_step
 from timesink.measures.kernels import kernel_lengths, kernels
@@ -205,10 +206,10 @@ def _left(count: int, shown: int) -> str:
 
 
 def _work(name: str) -> str:
-    """Family and arithmetic type, as far as the name tells: `gemm bf16`."""
+    """Family and, where the short name beside it has no type, that of the arithmetic: `custom bf16`."""
     decoded = decode(name)
     family = "" if decoded.family is KernelFamily.OTHER else decoded.family.value.replace("_", " ")
-    return " ".join(filter(None, (family, decoded.math)))
+    return " ".join(filter(None, (family, "" if types_told(short_name(name)) else decoded.math)))
 
 
 def _operators(trace: Trace) -> Sheet | None:

@@ -10,7 +10,7 @@ from tests.laws import examples
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Quantity, StepFigures, Where
+from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Evidence, Finding, Quantity, StepFigures, Where
 from timesink.measures.steps import steps
 from timesink.measures.steps.parts import pacing_windows, step_kinds, step_series
 from timesink.measures.timeline import device_timeline
@@ -301,3 +301,25 @@ def test_a_finding_at_another_place_has_moved_and_one_on_another_stream_has_not(
 def test_a_diagnosis_compared_with_itself_has_only_the_same_findings() -> None:
     one = diagnosis(finding("AAA1", 1.0), finding("AAA1", None), finding("BBB1", 0.0))
     assert {fate for _, fate, _, _ in fates(one, one)} == {Fate.SAME}
+
+
+@pytest.mark.parametrize(
+    ("saved", "share", "said"),
+    [
+        ((1.0, 0.1), (0.06, 0.09), "saves less than before, yet waits rose from 6.00 % to 9.00 %"),
+        ((0.1, 1.0), (0.09, 0.06), "saves more than before, yet waits fell from 9.00 % to 6.00 %"),
+        ((1.0, 0.1), (0.09, 0.06), ""),
+        ((1.0, 1.0), (0.06, 0.09), ""),
+        ((1.0, 0.1), (0.06, 0.06), ""),
+    ],
+)
+def test_a_price_that_falls_while_what_it_is_of_rises_says_both(
+    saved: tuple[float, float], share: tuple[float, float], said: str
+) -> None:
+    """First contact defect B16: a price that fell from 767 us to 225 read like a cure of waits that had grown."""
+    sides = []
+    for ms, ratio in zip(saved, share, strict=True):
+        card, made = finding("IDL102", ms)
+        sides.append(diagnosis((card, replace(made, evidence=(Evidence("waits", Quantity(ratio, "ratio"), "timed"),)))))
+    (change,) = finding_changes(*sides)
+    assert said in change.message and ("yet" in change.message) == bool(said)

@@ -21,7 +21,7 @@ from timesink.measures.timeline.start_up_parts import long_starts
 from timesink.model.arrays import median
 from timesink.model.trace import Trace
 from timesink.records import replace
-from timesink.units import SIGMA_PER_MAD, time_text
+from timesink.units import SIGMA_PER_MAD, share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.changes import explained_change
 from timesink.verify.counters import share_note, step_metrics
@@ -210,7 +210,25 @@ def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] 
     where = finding.where
     fate = Fate.NEW if old is None else Fate.GONE if new is None else _compare_prices(before, after)
     moved = old is not None and new is not None and _moved(old[1].where, new[1].where)
-    return FindingChange(card.code, finding.name, finding.message, fate, before, after, where.file, where.line, moved)
+    message = finding.message + (_crossing(old[1], new[1]) if old and new else "")
+    return FindingChange(card.code, finding.name, message, fate, before, after, where.file, where.line, moved)
+
+
+def _crossing(old: Finding, new: Finding) -> str:
+    """Where a fix saves less and what it is of rose, or the other way round: both, else it reads like a cure."""
+    if not (old.recoverable and new.recoverable and old.evidence and new.evidence):
+        return ""
+    was, now = old.evidence[0], new.evidence[0]
+    if was.label != now.label or was.measured.unit != "ratio":
+        return ""
+    saved, share = (old.recoverable.value, new.recoverable.value), (was.measured.value, now.measured.value)
+    if Fate.SAME in (_compare_prices(*saved), _compare_prices(*share)) or (saved[0] < saved[1]) == (
+        share[0] < share[1]
+    ):
+        return ""
+    less, rose = ("less", "rose") if saved[1] < saved[0] else ("more", "fell")
+    shares = " to ".join(map(share_text, share))
+    return f"; a fix saves {less} than before, yet {now.label} {rose} from {shares}"
 
 
 def _moved(old: Where, new: Where) -> bool:

@@ -82,6 +82,16 @@ def test_profiled_steps_are_no_throughput(capsys: pytest.CaptureFixture[str]) ->
     assert "steps/s" not in text
 
 
+def test_a_statement_takes_facts_and_the_step_without_a_profiler(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("show", "statement", TRACE)
+    text = printed(capsys, *words, "--fact", "resolution=512", "--fact", "batch=32", "--unprofiled-step-ms", "10")
+    assert "(at resolution=512, batch=32, as profiled)" in text
+    assert "throughput: a step takes 10.0 ms, 3,200 samples/s (one figure, without a profiler, resolution" in text
+    assert "profiled step:" not in text
+    assert run([*map(str, words), "--fact", "resolution"]) == 2
+    assert "resolution=512" not in printed(capsys, *words)
+
+
 @pytest.mark.parametrize("name", ["broken_in_pieces.torch", "adamw_one_by_one.torch", "item_per_layer.nsys"])
 def test_small_kernels_are_counted_and_never_called_clear_where_most_kernels_are(name: str, tmp_path: Path) -> None:
     unpacked(FAULTS / f"{name}.tar.xz", tmp_path)

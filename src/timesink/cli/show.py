@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
-from timesink.cli.options import PATHS, SEQUENCE, TOP, PageOutput, PricedReading, Reading, gpu_named
+from timesink.cli.options import PATHS, SEQUENCE, TOP, DescribedReading, PageOutput, PricedReading, Reading, gpu_named
 from timesink.cli.output import working
 from timesink.cli.parameters import Option
 from timesink.errors import UsageError
@@ -224,12 +224,12 @@ def statement(
     ] = None,
     *,
     writing: PageOutput,
-    reading: Reading,
+    reading: DescribedReading,
 ) -> int:
     """Print one-line results to quote.
 
     Where the time goes, how long a step takes, what overlaps and what the compiler made of it, each with its scope:
-    steps, facts of the run (--fact of capture), as profiled or not. What a trace does not show is left out.
+    steps, facts of the run (--fact, here or of capture), as profiled or not. What a trace does not show is left out.
     """
     target = writing.sink([*paths, *(before or [])])
     page = _stated(paths, before, reading)
@@ -241,12 +241,14 @@ def statement(
     return 0
 
 
-def _stated(paths: list[Path], before: list[Path] | None, reading: Reading) -> Page:
+def _stated(paths: list[Path], before: list[Path] | None, reading: DescribedReading) -> Page:
     """The statement of traces, or of logs of stages."""
     from timesink.views.pipeline import Staged, are_records
     from timesink.views.statement import logged_statement_page, statement_page
 
     if are_records([*paths, *(before or [])]):
+        if reading.fact or reading.unprofiled:
+            raise UsageError("logs of stages hold what is known of their run", remedy="leave the option out")
         return logged_statement_page(Staged.logged(paths), Staged.logged(before) if before else None)
     trace, unchanged = reading.trace(paths), reading.trace(before) if before else None
     with working("writing the statement"):

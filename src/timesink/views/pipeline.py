@@ -243,7 +243,10 @@ def rate_text(period_ns: float, facts: Mapping[str, str], item: str = "step") ->
     """How many in a second: ``97.8 frames/s`` where a fact of the run counts those of a step, else ``32.6 steps/s``."""
     many = ((facts.get(name, ""), what) for name, what in _COUNTED.items())
     count, what = next(((int(text), what) for text, what in many if text.isdecimal() and int(text)), (1, f"{item}s"))
-    return f"{count * NS_PER_S / period_ns:,.3g} {what}/s" if period_ns else f"no {what}"
+    if not period_ns:
+        return f"no {what}"
+    rate = count * NS_PER_S / period_ns
+    return f"{rate:,.0f} {what}/s" if rate >= 1000 else f"{rate:.3g} {what}/s"
 
 
 def notes(logs: StageLogs) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from timesink.knowledge.assumptions import kernels as assumed
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.small_grids import tiny_kernels
-from timesink.measures.steps import StepTimes, step_times, steps
+from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.timeline.known import is_silent
@@ -61,27 +61,34 @@ def _change(now_ns: float, old_ns: float) -> str:
 
 
 def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:
-    """How long a step takes: a throughput where steps were timed without a profiler, which slows them."""
+    """How long a step takes: a throughput where it was timed without a profiler, which slows it."""
     if (now := _step(trace)) is None:
         return
+    took_ns, step, scope = now
     change = ""
-    is_alike = before is not None and bool(before.unprofiled_steps_ns) == bool(trace.unprofiled_steps_ns)
-    if before is not None and is_alike and (old := _step(before)) is not None:
-        change = _change(now.p50_ns or 0.0, old.p50_ns or 0.0)
+    if before is not None and (old := _step(before)) is not None and _is_timed(before) == _is_timed(trace):
+        change = _change(took_ns, old[0])
     facts = "".join(f", {name}={value}" for name, value in trace.facts.items())
-    took = f"the median step takes {time_text(now.p50_ns or 0.0)}"
-    if trace.unprofiled_steps_ns:
-        rate = rate_text(now.p50_ns or 0.0, trace.facts)
-        yield f"throughput: {took}, {rate} ({now.count} steps without a profiler{facts}){change}"
+    took = f"{step} takes {time_text(took_ns)}"
+    if _is_timed(trace):
+        yield f"throughput: {took}, {rate_text(took_ns, trace.facts)} ({scope} without a profiler{facts}){change}"
     else:
-        yield f"profiled step: {took} ({now.count} steady steps{facts}; no throughput: a profiler ran){change}"
+        yield f"profiled step: {took} ({scope}{facts}; no throughput: a profiler ran){change}"
 
 
-def _step(trace: Trace) -> StepTimes | None:
-    """The steps that were timed without a profiler, else those that were recorded; None where there are none."""
+def _is_timed(trace: Trace) -> bool:
+    return bool(trace.unprofiled_step_ns)
+
+
+def _step(trace: Trace) -> tuple[float, str, str] | None:
+    """The median of the steps that were timed without a profiler, or the one figure known of them, else of those that
+    were recorded; what it is and of how many. None where there are none."""
     timed = trace.unprofiled_steps_ns
+    if trace.unprofiled_step_ns and not timed:
+        return trace.unprofiled_step_ns, "a step", "one figure,"
     times = step_times([round(value) for value in timed]) if timed else steps(trace).times
-    return times if times.p50_ns else None
+    scope = f"{times.count} {'steps' if timed else 'steady steps'}"
+    return (times.p50_ns, "the median step", scope) if times.p50_ns else None
 
 
 def _spikes(trace: Trace) -> Iterator[str]:

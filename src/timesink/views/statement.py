@@ -77,7 +77,7 @@ def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:
 
 
 def _is_timed(trace: Trace) -> bool:
-    return bool(trace.unprofiled_step_ns)
+    return bool(trace.unprofiled_step_ns or trace.unprofiled_steps_ns)
 
 
 def _step(trace: Trace) -> tuple[float, str, str] | None:

@@ -15,6 +15,7 @@ from tests.guides.conftest import CAPTURES
 from timesink.cli.app import run
 from timesink.cli.demo import __file__ as demo
 from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.timeline import device_timeline
 from timesink.readers import read
 from timesink.views.statement import checks_page
 
@@ -131,3 +132,20 @@ def test_a_comparison_names_the_gpu_of_each_share(two: Path, capsys: pytest.Capt
     assert "idle share of rank 1, GPU 1 before, of rank 1, GPU 1 after" in said
     assert run(["compare", str(TRACE), str(TRACE)]) == 0
     assert "so that they do not sum" not in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["lab_before", "lab_after", "layer_nsys"])
+def test_of_a_plain_capture_every_kernel_is_on_a_side_or_said_to_be_open(
+    name: str, hour: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Passes over memory are of memory; whether a matmul computes is left to its sizes; nothing is counted twice."""
+    rows = json.loads(printed(capsys, "show", "ops", hour / name, "-f", "json"))["kernels"]
+    facts = kernel_facts(trace := read(next((hour / name).glob("report*"))))
+    lengths = [int(length) for device in facts.devices for length in facts.on(device)["length"]]
+    parts = {row["part"]: row for row in rows if not row["part"].startswith("idle")}
+    assert sum(row["time_ns"] for row in parts.values()) == sum(lengths)
+    assert parts["short kernels"]["time_ns"] == sum(length for length in lengths if length < 10_000)
+    assert parts["gemm"]["bound"] == "compute or memory, by their sizes"
+    assert all(row["bound"] == "memory" for part, row in parts.items() if part in ("pointwise", "foreach", "norm"))
+    idle_ns = sum(device_timeline(trace)[device].idle_ns for device in facts.devices)
+    assert sum(row["time_ns"] for row in rows if row["part"].startswith("idle")) == pytest.approx(idle_ns, rel=0.01)

@@ -20,7 +20,8 @@ ASKED = {
         "many tiny kernels", "cudaMemcpy operations visible in timeline", "why is my GPU idle between ops",
         "why is FPS lower than expected?", "is overlap real?", "is decode gating the period?", "NVLink",
         "kernel launches", "Kernel Serialization", "NCCL gaps", "across all processes", "batch N+1 was not ready",
-        "the gap between kernels", "which CPU/GPU work is on the critical path",
+        "the gap between kernels", "which CPU/GPU work is on the critical path", "nvidia-smi shows 40 percent",
+        "is it limited by bandwidth or by compute", "bandwidth or compute",
     ),
     "ncu": (
         "why one kernel behaves the way it does", "why is this kernel slow", "This GEMM hits 40 % of peak, why?",
@@ -46,6 +47,8 @@ def test_a_question_of_a_guide_leads_to_the_profiler_that_the_guide_names(questi
         ("peak memory of the step", "--memory"),
         ("multi-GPU overlap", "--auto-ranges"),
         ("do my streams run concurrently", "--auto-ranges"),
+        ("is my program limited by bandwidth or by compute", "--gpu-metrics"),
+        ("where is memory going", "--memory"),
     ],
 )
 def test_the_capture_records_what_the_question_needs(question: str, option: str) -> None:

@@ -267,6 +267,12 @@ _LONGEST = 16384  # the longest name seen in a capture has a third of that
 
 PRODUCTS = (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION)
 """Families whose libraries write types into their names, and which tensor cores compute."""
+PASSES: Final = (
+    KernelFamily.GEMV, KernelFamily.LAYOUT, KernelFamily.COPY, KernelFamily.FILL, KernelFamily.POINTWISE,
+    KernelFamily.FOREACH, KernelFamily.REDUCTION, KernelFamily.SOFTMAX, KernelFamily.NORM, KernelFamily.CONCAT,
+    KernelFamily.LOSS, KernelFamily.POOLING,
+)  # fmt: skip
+"""Families that do few operations on each byte, whatever the sizes: left of every GPU's ridge."""
 
 
 @lru_cache(maxsize=65536)

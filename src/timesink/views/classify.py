@@ -9,8 +9,9 @@ import polars as pl
 
 from timesink.diagnosis.words import replay_notes
 from timesink.errors import UsageError
-from timesink.knowledge.assumptions import fixes, machines
+from timesink.knowledge.assumptions import fixes, kernels, machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.kernels import PASSES, PRODUCTS, KernelFamily
 from timesink.knowledge.operators import WorkKind
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.knowledge.work import product_sizes
@@ -22,7 +23,7 @@ from timesink.measures.idle.blame import idle_shares
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.kernels.attainable import TENSOR_FORMATS, attainable_ridge, bound_at_peak
 from timesink.measures.kernels.classification import FORWARD, Classification, classification
-from timesink.measures.kernels.facts import device_peaks
+from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.kernels.planned import Batch, Planned, backward_operators, forward_operators
 from timesink.measures.kernels.quantised import quantised_products
 from timesink.measures.timeline import device_timeline
@@ -31,19 +32,23 @@ from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.rules.ncu.causes import actions
 from timesink.units import share_text, time_text
-from timesink.views import Cell, Page, Sheet, first_rows, listed
+from timesink.views import Cell, Page, Sheet, first_rows, listed, without_columns
 
 _TERA = 1e12
 
 
 def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -> Page:
     """The operators of the steady steps, on the GPU of the trace or on the one `named`; without operators kernels, by
-    the counters sampled meanwhile. `UsageError` where there is neither."""
+    the counters sampled meanwhile, else by their kinds. `UsageError` where there are none."""
     found = classification(trace, named)
     if found is None or not found.operators.height:
         if rows := list(_sampled(trace)):
             sheet = listed("classify.kernels", rows, _BY_SAMPLES)
             return Page("what limits the GPU, by sampled counters", (first_rows(sheet, top),))
+        if rows := list(_by_kind(trace)):
+            sheet = without_columns(listed("classify.kernels", rows, _BY_KIND))
+            notes = (_DECIDED_BY, *replay_notes(trace))
+            return Page("what may limit the GPU, by the kinds of kernels", (first_rows(sheet, top),), notes)
         raise UsageError(
             "; ".join(
                 ("no kernel of this trace belongs to an operator, and no counters were sampled", *replay_notes(trace))
@@ -80,11 +85,48 @@ def _sampled(trace: Trace) -> Iterator[tuple[Cell, ...]]:
             said = "links" if one.name == "communication" else said
             figures = (one.time_ns, one.time_ns / span_ns, memory, tensor, shares.get(ACTIVE))
             yield (*device, one.name, *figures, said)
-        for idle in idle_shares(trace):
-            if (idle.rank, idle.device) == device:
-                why = "launch" if idle.cause in LAUNCHING_CAUSES else "idle"
-                words = IDLE_WORDS.get(idle.cause, idle.cause)
-                yield (*device, f"idle: {words}", idle.idle_ns, idle.idle_ns / span_ns, None, None, None, why)
+        yield from _idle(trace, device, span_ns)
+
+
+_BY_KIND = (
+    f"of a timeline alone: kernels under {kernels.TINY_US.value:.0f} us mostly start and end; passes over memory do "
+    "few operations a byte, whatever the sizes; whether matmuls compute or read is decided by their sizes; links: "
+    "collectives; launch: the GPU waits for the CPU"
+)
+_DECIDED_BY = (
+    "what decides: shapes (timesink capture torch), sampled counters (timesink capture nsys --gpu-metrics), or a "
+    "report of ncu"
+)
+
+
+def _by_kind(trace: Trace) -> Iterator[tuple[Cell, ...]]:
+    """What kernels of each family may be bound by, of the recorded time of each device, and its idle time."""
+    lines, facts = device_timeline(trace), kernel_facts(trace)
+    for device in facts.devices:
+        span_ns = max(lines[device].span_ns, 1)
+        is_short = pl.col("length") < kernels.TINY_US.ns
+        kind = pl.when(is_short).then(pl.lit(None)).otherwise(pl.col("family"))
+        parts = facts.on(device).group_by(kind.alias("kind")).agg(pl.col("length").sum())
+        for family, time_ns in parts.sort("length", "kind", descending=[True, False]).iter_rows():
+            said = next((words for of, words in _KINDS if family in of), "not told by the name")
+            yield (*device, family or "short kernels", time_ns, time_ns / span_ns, None, None, None, said)
+        yield from _idle(trace, device, span_ns)
+
+
+_KINDS: Sequence[tuple[tuple[str | None, ...], str]] = (
+    ((None,), "neither: launch and latency"),
+    (PASSES, "memory"),
+    (PRODUCTS, "compute or memory, by their sizes"),
+    ((KernelFamily.COMMUNICATION,), "links"),
+)
+
+
+def _idle(trace: Trace, device: tuple[int, int], span_ns: int) -> Iterator[tuple[Cell, ...]]:
+    for idle in idle_shares(trace):
+        if (idle.rank, idle.device) == device:
+            why = "launch" if idle.cause in LAUNCHING_CAUSES else "idle"
+            words = IDLE_WORDS.get(idle.cause, idle.cause)
+            yield (*device, f"idle: {words}", idle.idle_ns, idle.idle_ns / span_ns, None, None, None, why)
 
 
 def _recorded(row: dict[str, Any], found: Classification) -> tuple[Cell, ...]:

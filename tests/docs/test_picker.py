@@ -27,6 +27,8 @@ SYMPTOMS = (
     "the job hangs in a barrier",
     "rollouts wait for the policy",
     "FP8 is not faster",
+    "where does the start-up time go",
+    "it got slower after an upgrade",
     "training is slow",
     "",
     "constructor",

@@ -62,6 +62,7 @@ CASES = {
     "show steps": Case("show steps before.json.gz", "show steps before.json.gz --top 0"),
     "show lines": Case("show lines before.json.gz", "show lines broken.json"),
     "show idle": Case("show idle before.json.gz", "show idle broken.json"),
+    "show start-up": Case("show start-up started/rank0.json.gz", "show start-up before.json.gz"),
     "show compile": Case("show compile compile.log", "show compile no-such-file"),
     "kernels": Case("kernels kernels.ncu-rep", "kernels before.json.gz"),
     "kernels --roofline": Case("kernels --roofline kernels.ncu-rep", "kernels --roofline broken.json"),
@@ -138,6 +139,10 @@ def typed(name: str) -> list[str]:
 
 
 TRAIN = "import timesink, time\nfor _ in range(8):\n    time.sleep(0.001)\n    timesink.step()\n"
+STARTED = {
+    "timesink_manifest": 1, "files": [{"file": "rank0.json.gz"}], "missing": [],
+    "ranks": [{"rank": 0, "start_up_ns": [["imports", "torch", 2_000_000_000], ["compilation", "", 500_000_000]]}],
+}  # fmt: skip
 BENCH = """import json, sys
 head = {"ranks": 2, "gpu": None, "library": "gloo", "calls": [{"kind": "send", "bytes": 4096, "time_ns": 9e3}]}
 json.dump(head, open(sys.argv[-1], "w"))
@@ -162,6 +167,9 @@ def files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("kernels.ncu-rep", "benchmarks/kernels/reports/gemm.ncu-rep.xz"),
     ):
         (folder / name).write_bytes(lzma.decompress((ROOT / packed).read_bytes()))
+    (folder / "started").mkdir()
+    (folder / "started" / "rank0.json.gz").write_bytes((folder / "before.json.gz").read_bytes())
+    (folder / "started" / "manifest.json").write_text(json.dumps(STARTED))
     (folder / "compile.log").write_bytes((ROOT / "tests/data/compile/item_break.text.log").read_bytes())
     (folder / "broken.json").write_text('{"traceEvents": 7}')
     (folder / "config.json").write_text(json.dumps(LLAMA))

@@ -184,6 +184,21 @@ def test_without_operators_other_data_of_one_launch_size_is_said_to_look_alike()
     assert doubt not in page(compare_captures((program(MM), program(MM, idle_us=400)))).sheets[0].note
 
 
+def test_where_no_step_was_taken_apart_the_start_leads() -> None:
+    host = trace_of("""
+        | host_ops | name     | start_us | end_us |
+        | a        | aten::mm | 0        | 20     |
+        """)
+    sides = [host.with_start_up(((0, "imports", "torch", seconds * 10**9),)) for seconds in (20, 2)]
+    told = page(compare_captures((sides[0], sides[1])))
+    assert told.title == "-18.0 s before the first steady step: -18.0 s of imports: torch"
+    assert told.lede.startswith("? step time (mean) inconclusive")
+    assert not page(compare_captures((host, host))).title.startswith("+")
+    steps = program(MM, ADD), program(MM, ADD, idle_us=400)
+    started = [side.with_start_up(sides[at].start_up) for at, side in enumerate(steps)]
+    assert "a step" in page(compare_captures((started[0], started[1]))).title
+
+
 def test_every_setting_that_a_capture_keeps_could_do_something_and_none_could_do_all() -> None:
     kept = (*program_settings(), "threads", "anomaly_mode", "deterministic", "cudnn_deterministic", "cudnn_benchmark",
             "compiled_graphs", "attention", "matmul_precision", "ranks_here", "others_busy")  # fmt: skip

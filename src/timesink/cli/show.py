@@ -149,6 +149,22 @@ def idle(
     return _show(paths, _rows(idle_page, top, 15), "blaming idle time", writing, reading, gpu="idle time")
 
 
+def start_up(
+    paths: Annotated[list[Path], PATHS],
+    top: Annotated[int | None, TOP] = None,
+    *,
+    writing: PageOutput,
+    reading: Reading,
+) -> int:
+    """Show where the time before the first steady step went.
+
+    From the process's begin, where `timesink capture` looked at the program; else from the first thing recorded.
+    """
+    from timesink.views.summary import start_up_page
+
+    return _show(paths, _rows(start_up_page, top, 20), "measuring", writing, reading, times="times")
+
+
 def lines(
     paths: Annotated[list[Path], PATHS],
     top: Annotated[int | None, TOP] = None,

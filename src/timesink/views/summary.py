@@ -42,6 +42,7 @@ from timesink.model.tables import (
     SUMS,
 )
 from timesink.model.trace import Trace
+from timesink.units import time_text
 from timesink.views import Cell, Field, Page, Sheet, declare, first_rows, listed, sheet_of, without_columns
 
 
@@ -53,6 +54,22 @@ def summary_page(trace: Trace, top: int) -> Page:
     sheets = (*(table(trace) for table in tables), *_start_up(trace), *calls_sheets(trace), *counters_sheets(trace))
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
     return Page(f"Summary of {trace.source}", tuple(first_rows(sheet, top) for sheet in sheets), notes)
+
+
+def start_up_page(trace: Trace, top: int) -> Page:
+    """What the time before the first steady step went to, that which took most of the slowest rank first."""
+    slowest = max(long_starts(trace), key=lambda one: one.span_ns, default=None)
+    if slowest is None:
+        raise UsageError(
+            f"{trace.source} holds no start-up: its recording begins with the steps",
+            remedy="timesink capture torch -- python train.py looks at the program from its process's begin",
+        )
+    kind, detail, most_ns = max(slowest.parts, key=lambda part: part[-1])
+    name = f"{kind} ({detail})" if detail else kind
+    title = f"{time_text(slowest.span_ns)} before the first steady step; most goes to {name}: {time_text(most_ns)}"
+    owned = f"{100 * slowest.owned_ratio:.1f} % of it is accounted for"
+    of_rank = f" on rank {slowest.rank}" if len(long_starts(trace)) > 1 else ""
+    return Page(f"{title}{of_rank}", tuple(first_rows(sheet, top) for sheet in _start_up(trace)), lede=owned)
 
 
 def timed_kernels_page(trace: Trace, top: int) -> Page:

@@ -1,13 +1,15 @@
+import pytest
 from hypothesis import given, settings
 from tests.laws import examples
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.errors import UsageError
 from timesink.measures.steps import steps
 from timesink.measures.timeline.start_up_parts import NOTHING, start_up_parts
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.views.summary import summary_page
+from timesink.views.summary import start_up_page, summary_page
 
 
 @settings(deadline=None, max_examples=examples(50))
@@ -68,3 +70,18 @@ def test_the_summary_shows_a_start_that_is_longer_than_its_steps_and_no_other() 
     assert sum(row[-2] for row in sheet.rows) == start_up_parts(begun())[0].span_ns  # type: ignore[misc]
     short = begun().between(600_000_000, 650_000_000)
     assert not [sheet for sheet in summary_page(short, 20).sheets if sheet.key == "start_up"]
+
+
+def test_the_start_is_asked_for_alone_and_leads_with_what_took_most() -> None:
+    told = start_up_page(begun(), 20)
+    assert told.title == "602 ms before the first steady step; most goes to imports: 200 ms"
+    assert [sheet.key for sheet in told.sheets] == ["start_up"]
+    with pytest.raises(UsageError, match="begins with the steps") as refused:
+        start_up_page(
+            trace_of("""
+            | device_ops | name | start_us | end_us |
+            | k          | gemm | 10       | 20     |
+            """),
+            20,
+        )
+    assert "capture torch" in refused.value.remedy

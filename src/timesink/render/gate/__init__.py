@@ -57,9 +57,10 @@ def render_html(result: GateResult, style: Style) -> str:
 
 
 def page(result: GateResult) -> Page:
-    """What explains most above the headline, or that alone; then why, metrics, what differs, parts, runs."""
+    """What explains most above the headline, or that alone; then why, metrics, what differs, parts, runs. Where no step
+    was taken apart, the start-up's change is what is told."""
     shown, told = tuple(sheet for part in PARTS if (sheet := part(result)).rows), notes(result)
-    if said := explained.lead(result):
+    if said := explained.lead(result) or ("" if result.changes else explained.start_up_lead(result)):
         return Page(said, shown, told, lede=f"{mark(result)} {headline(result)}")
     return Page(f"{mark(result)} {headline(result)}", shown, told)
 

@@ -1,5 +1,6 @@
 """Captures of the guides' hour on a GPU, and the workplace of the page of taught workflows."""
 
+import csv
 import json
 import lzma
 import shutil
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from benchmarks.faults.pack import unpacked
 from tests.capture.stand_ins import NSYS_HELP, tool
+from tests.readers.test_nsys_stats import as_json
 
 from timesink.cli.demo import __file__ as demo
 
@@ -62,6 +64,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, place in (("snapshot.pickle", "tests/data/memory/gpt_bf16_adamw.pickle.xz"),
                         ("raw.csv", "benchmarks/kernels/unseen9/smaller/triton_basic.raw.csv.xz")):  # fmt: skip
         (folder / name).write_bytes(lzma.decompress((ROOT / place).read_bytes()))
+    calls = (ROOT / "tests/data/nsys/stats/too_few_workers.cuda_api_sum.csv").read_text(encoding="utf-8")
+    (folder / "profile_stats.json").write_text(as_json(list(csv.reader(calls.splitlines()))))
     (folder / "nested.json").write_text(json.dumps({"traceEvents": [*nested()]}))
     (folder / "config.json").write_text(json.dumps(MODEL))
     (folder / "nsys").write_text(tool("nsys", f"{NSYS_HELP} 'nccl'", "2025.3.1", "exit 1"))

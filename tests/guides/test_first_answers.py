@@ -149,3 +149,13 @@ def test_of_a_plain_capture_every_kernel_is_on_a_side_or_said_to_be_open(
     assert all(row["bound"] == "memory" for part, row in parts.items() if part in ("pointwise", "foreach", "norm"))
     idle_ns = sum(device_timeline(trace)[device].idle_ns for device in facts.devices)
     assert sum(row["time_ns"] for row in rows if row["part"].startswith("idle")) == pytest.approx(idle_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["tp_eager", "tp_compiled", "tp_blocks"])
+def test_both_sums_are_those_of_the_table(name: str, two: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CPU time beside GPU time of one trace: about as long is a sign of launching."""
+    rows = json.loads(printed(capsys, "show", two / name, "-f", "json"))["operators"]
+    host_ns, device_ns = (sum(row[f"self_{part}_ns"] for row in rows) for part in ("host", "device"))
+    said = " ".join(printed(capsys, "show", two / name, "--top", "2").split())
+    assert f"{host_ns / device_ns:.2f} x the self GPU of {device_ns / 1e6:.3g} ms" in said
+    assert ("the queue tells whether launching does" in said) is (host_ns > device_ns)

@@ -106,9 +106,21 @@ def _kernels(trace: Trace) -> Sheet:
 
 
 def _operators(trace: Trace) -> Sheet:
-    frame = operator_times(trace).sort(["self_device_ns", "name"], descending=[True, False])
+    """Of a CPU alone those that take its time come first."""
+    order = ["self_device_ns", "self_host_ns", "name"]
+    frame = operator_times(trace).sort(order, descending=[True, True, False])
     note = f"{attribution(trace).unattributed_count} GPU operations belong to no operator"
-    return listed("summary.operators", frame, note)
+    return listed("summary.operators", frame, note + _both_sums(frame))
+
+
+def _both_sums(frame: pl.DataFrame) -> str:
+    """The CPU's time in all operators beside the GPU's: where it is the longer, launching may set the pace."""
+    host_ns, device_ns = (int(frame[name].sum()) for name in ("self_host_ns", "self_device_ns"))
+    if not (host_ns and device_ns):
+        return ""
+    times = f"{host_ns / device_ns:.2f} x the self GPU of {time_text(device_ns)}"
+    ask = ": the longer may set the pace, and the queue tells whether launching does (timesink diagnose)"
+    return f"; in all, self CPU {time_text(host_ns)}, {times}{ask if host_ns > device_ns else ''}"
 
 
 def _copies(trace: Trace) -> Sheet:

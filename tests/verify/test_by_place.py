@@ -86,7 +86,9 @@ def test_kernels_in_each_others_place_are_other_kernels_and_are_said_to_be_joine
     assert result.joined_ratio == 1.0
     assert result.placed_ratio is not None
     assert 0.8 < result.placed_ratio < 1.0
-    assert "% by its place in the step, since no operator is recorded" in page(result).sheets[0].note
+    assert (
+        "% of compute is joined by its place in the step, since no operator is recorded" in page(result).sheets[0].note
+    )
 
 
 def test_a_kernel_that_was_added_takes_no_place_and_is_said_to_be_of_one_side() -> None:
@@ -97,7 +99,7 @@ def test_a_kernel_that_was_added_takes_no_place_and_is_said_to_be_of_one_side() 
     assert result.placed_ratio == 0.0
     assert result.alone_ratio is not None
     assert result.alone_ratio > 0.25
-    assert "% is work of one side only" in explained.changes(result).note
+    assert "% of compute is work of one side only" in explained.changes(result).note
 
 
 def test_of_real_pairs_without_their_operators_next_to_nothing_is_joined_to_other_work() -> None:

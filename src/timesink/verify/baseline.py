@@ -18,7 +18,7 @@ from timesink.untrusted import is_made_of
 from timesink.verify import BrokenRecord, calibration, load, text_of, write
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
-from timesink.verify.environment import Environment, differences
+from timesink.verify.environment import Environment, accepting, differences
 from timesink.verify.limits import BASELINE_LEVEL, HISTORY_MAX, MSER_BATCH
 from timesink.verify.outcomes import Reason, RunRow
 
@@ -109,8 +109,8 @@ def find(
     distances = [differences(candidate.environment, environment.hard) for candidate in candidates]
     nearest, distance = min(zip(candidates, distances, strict=True), key=lambda pair: len(set(pair[1]) - set(allowed)))
     if set(distance) - set(allowed):
-        names = ", ".join(sorted(set(distance) - set(allowed)))
-        way = f"{make}, or accept with --allow-env-diff"
+        forbidding = sorted(set(distance) - set(allowed))
+        names, way = ", ".join(forbidding), f"{make}, or accept with {accepting(forbidding)}"
         return Unusable(
             Reason.OTHER_ENVIRONMENT, f"no baseline was made here; the nearest differs in {names}", way, distance
         )

@@ -25,7 +25,7 @@ from timesink.units import SIGMA_PER_MAD, share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.changes import explained_change
 from timesink.verify.counters import share_note, step_metrics
-from timesink.verify.environment import HARD, differences, not_one_change, trace_facts
+from timesink.verify.environment import HARD, accepting, differences, not_one_change, trace_facts
 from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
 from timesink.verify.outcomes import (
     WITHOUT_PROFILER,
@@ -97,7 +97,7 @@ def comparability(
         return None
     why = "; ".join(f"{name}: {differing[name][0]} before, {differing[name][1]} after" for name in forbidding)
     reason = Reason.OTHER_WORK if "ranks" in forbidding else Reason.OTHER_ENVIRONMENT
-    way = "capture both sides alike, or accept with --allow-env-diff"
+    way = f"capture both sides alike, or accept with {accepting(forbidding)}"
     return invalid(threshold_ratio, reason, why, way)
 
 
@@ -124,12 +124,13 @@ def _paced(sides: tuple[Trace, Trace]) -> Iterator[str]:
         windows = pacing_windows(trace)
         counts = windows.group_by("rank", "device").len().sort("rank", "device").iter_rows()
         places = [f"{count} on rank {rank} GPU {device}" for rank, device, count in counts]
-        yield f"{name}: " + (f"{windows.height} steps, {', '.join(places)}" if places else "no GPU work")
+        told = f"{windows.height} step{'s' * (windows.height != 1)}"
+        yield f"{name}: " + (f"{told}, {', '.join(places)}" if places else "no GPU work")
 
 
 def _new_and_gone(parts: Sequence[Contribution]) -> list[str]:
     new, gone = (sum(part.name.endswith(fate) for part in parts) for fate in ("(new)", "(vanished)"))
-    return [f"{len(parts)} parts: {new} new, {gone} vanished"] if parts else []
+    return [f"{len(parts)} part{'s' * (len(parts) != 1)}: {new} new, {gone} vanished"] if parts else []
 
 
 Part = TypeVar("Part")

@@ -227,6 +227,11 @@ def workload(command: Command, files: Iterable[Path] = (), declared: Mapping[str
     return short_hash([list(command.argv), dict(command.environment), contents, dict(declared or {})])
 
 
+def accepting(names: Iterable[str]) -> str:
+    """The options with which these facts may differ."""
+    return " ".join(f"--allow-env-diff {shlex.quote(name)}" for name in names)
+
+
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Facts whose values differ, with both values; a fact on one side only differs from "absent"."""
     names = sorted({*one, *other})

@@ -230,7 +230,7 @@ class ChangeKind(StrEnum):
     LAUNCHES = "other number of launches"
     OTHER_SHAPES = "other shapes"
     OTHER_OPERATORS = "other operators"
-    WAITS = "synchronisation"
+    WAITS = "host waits"
     WAITING = "waiting"
     COMMUNICATION = "communication"
     COPIES = "copies"

@@ -67,11 +67,12 @@ def calibration_page(
     run_s: float,
 ) -> Page:
     """What slow-down is seen here, the deviation between runs, and this session's runs, of `run_s` seconds each."""
-    minutes = 2 * (limit.pairs + 1) * run_s / S_PER_MINUTE
+    all_s = 2 * (limit.pairs + 1) * run_s
+    length = f"{all_s / S_PER_MINUTE:.2g} minutes" if all_s >= 2 * S_PER_MINUTE else f"{all_s:.0f} seconds"
     first = "Flaky runner: only a" if limit.is_flaky else "A"
     title = (
         f"{first} slow-down of {100 * limit.slow_down_ratio:.2g} % or more is "
-        f"seen here with 95 %, by {limit.pairs} pairs in {minutes:.2g} minutes; runs differ by "
+        f"seen here with 95 %, by {limit.pairs} pairs in {length}; runs differ by "
         f"{100 * calibration.run_sd_ratio:.2g} % (standard deviation)"
     )
     if limit.quiet_ratio > STEP_THRESHOLD:

@@ -101,13 +101,15 @@ def changes(result: GateResult) -> Sheet:
 
 def _joined(result: GateResult) -> Iterator[str]:
     """How much of both sides' compute is the same work, and why the rest is not."""
-    if result.joined_ratio is not None:
-        by_shapes = result.joined_ratio - (result.placed_ratio or 0)
-        yield f"{100 * by_shapes:.0f} % of compute is joined by shapes"
-    if result.placed_ratio:
-        yield f"{100 * result.placed_ratio:.0f} % by its place in the step, since no operator is recorded"
-    if result.alone_ratio and round(100 * result.alone_ratio):
-        yield f"{100 * result.alone_ratio:.0f} % is work of one side only"
+    if result.joined_ratio is None:
+        return
+    placed = round(100 * (result.placed_ratio or 0))
+    if placed:
+        yield f"{placed} % of compute is joined by its place in the step, since no operator is recorded"
+    if (by_shapes := round(100 * result.joined_ratio) - placed) or not placed:
+        yield f"{by_shapes} % of compute is joined by shapes"
+    if alone := round(100 * (result.alone_ratio or 0)):
+        yield f"{alone} % of compute is work of one side only"
 
 
 def works(result: GateResult) -> Sheet:

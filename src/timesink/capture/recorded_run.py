@@ -55,7 +55,7 @@ class RecordedRun:
 
 def recorded_run(paths: Iterable[Path]) -> RecordedRun:
     """What the captures of these traces say: of several the slowest has the steps, and facts are what none disputes."""
-    manifests = [found for path in paths if (found := _manifest_of(path)) is not None]
+    manifests = [found for path in paths if (found := manifest_of(path)) is not None]
     step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
     facts, settings = (_keep_undisputed([of(manifest) for manifest in manifests]) for of in (facts_of, settings_of))
     start_up = next((told for manifest in manifests if (told := start_up_of(manifest))), ())
@@ -210,7 +210,7 @@ def parse_facts(texts: Sequence[str]) -> dict[str, str]:
     return facts
 
 
-def _manifest_of(path: Path) -> Mapping[str, Any] | None:
+def manifest_of(path: Path) -> Mapping[str, Any] | None:
     """The manifest of the trace's folder, if it is one of timesink's and names the trace."""
     try:
         manifest = document((path if path.is_dir() else path.parent) / MANIFEST)

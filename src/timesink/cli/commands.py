@@ -25,6 +25,7 @@ GROUPED: dict[str, dict[str, tuple[str, str]]] = {
         "capture --redact": ("capture:redact", "Take what names people, machines and secrets out of a capture."),
         "doctor": ("which:doctor", "Show which profilers work here, or which one answers a question."),
         "doctor SYMPTOM": ("which:doctor", "Show which profiler answers a question, with its exact command."),
+        "doctor --checklist": ("which:checklist", "List what to fix and write down, ticked by a capture."),
     },
     "Look": {
         "diagnose": ("diagnose:diagnose", "Name the bottleneck of a trace and price its fix."),

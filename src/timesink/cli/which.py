@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.cli.parameters import Argument, Option
+from timesink.errors import UsageError
 from timesink.records import Record, as_plain
 from timesink.untrusted.plain_json import document
 
@@ -64,6 +65,42 @@ def doctor(
 
         target.show(doctor_page())
     return 0
+
+
+def checklist(
+    capture: Annotated[Path | None, Argument("CAPTURE", "A folder that timesink capture made.")] = None,
+    against: Annotated[Path | None, Option("--against", "BEFORE", "The capture before the change.")] = None,
+    root: Annotated[Path, Option("--root", "DIR", "Where hypotheses are kept.", rare=True)] = Path(".timesink"),
+    *,
+    writing: PageOutput,
+) -> int:
+    """List what to fix and to write down before two measurements are compared, ticked by a capture.
+
+    One change at a time needs all else to be the same: program, shapes, versions, clocks, warm-up, repeats.
+    """
+    from timesink.capture.checklist import checklist as items_of
+    from timesink.verify.ledger import read
+    from timesink.views import Page, listed
+
+    target = writing.sink([path for path in (capture, against) if path is not None])
+    if against is not None and capture is None:
+        raise UsageError("--against needs the capture after the change", remedy="give both folders")
+    made, before = (None if path is None else _manifest(path) for path in (capture, against))
+    is_open = sum(not entry.closed for entry in read(root / "ledger.jsonl"))
+    items = items_of(made or {}, before, is_open)
+    rows = [(one.what, "✓" if one.is_held else "open", one.found, "" if one.is_held else one.to_do) for one in items]
+    held = sum(one.is_held for one in items)
+    title = f"{held} of {len(items)} are fixed and written down" + (f" in {capture}" if capture else "")
+    target.show(Page(title, (listed("which.checklist", rows),)))
+    return 0
+
+
+def _manifest(path: Path) -> Mapping[str, Any]:
+    from timesink.capture.recorded_run import manifest_of
+
+    if (found := manifest_of(path)) is None:
+        raise UsageError(f"{path} is no capture of timesink", remedy="give a folder that timesink capture made")
+    return found
 
 
 def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:

@@ -146,6 +146,23 @@ def test_a_command_ends_once_it_spent_more_than_its_files_allow(
     assert f"set {VARIABLE}=" in told
 
 
+@pytest.mark.parametrize("shape", ["link", "link to a link", "folder of links"])
+def test_of_a_link_the_size_counts_of_what_it_leads_to(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (real := tmp_path / "real.sqlite").write_bytes(nsys_sqlite()[0])
+    (folder := tmp_path / "ranks").mkdir()
+    (path := folder / "run.sqlite").symlink_to(real)
+    if shape == "link to a link":
+        (path := tmp_path / "again.sqlite").symlink_to(folder / "run.sqlite")
+    small = ReadLimits(base_cpu_s=0.2, cpu_s_per_mb=0)
+    monkeypatch.setattr("timesink.untrusted.spending.usual_limits", lambda: small)
+    monkeypatch.setattr("timesink.diagnosis.engine.diagnose", endless)
+    code, told = answer(capsys, "diagnose", str(folder if "folder" in shape else path), "--no-cache")
+    assert code == 2
+    assert f"{real.stat().st_size:,} bytes of files" in told
+
+
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Almost no CPU time is allowed, and a diagnosis has no end."""

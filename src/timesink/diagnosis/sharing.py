@@ -1,6 +1,6 @@
 """Which finding has the time that several claim: shares of claims, dearest first, and room that is left in the step."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from timesink.diagnosis.gains import (
@@ -32,8 +32,8 @@ def share_claims(
     """
     rooms: dict[tuple[int, str], _Room] = {}
     taken: dict[tuple[int, int], Intervals] = {}
-    before: list[tuple[str, Claim]] = []
-    shared = []
+    before: dict[tuple[int, int], dict[int, tuple[str, Claim]]] = {}
+    shared: list[tuple[Card, Finding]] = []
     for card, finding in ranked:
         claimed = finding.claim.intervals
         left = {device: part - taken.get(device, Intervals.none()) for device, part in claimed.items()}
@@ -60,7 +60,8 @@ def share_claims(
                 worth = replace(worth, high=min(worth.most, max(step_ms - needed_ms(trace).get(rank, 0.0), 0.0)))
             for room in held:
                 room.left_ms, room.first = room.left_ms - worth.value, room.first or card.code
-        before.append((card.code, finding.claim))
+        for device in claimed:
+            before.setdefault(device, {})[len(shared)] = card.code, finding.claim
         shared.append((card, replace(finding, recoverable=worth, counted_in=counted or finding.counted_in)))
     return shared
 
@@ -80,12 +81,13 @@ def is_of_idle_time(claim: Claim, trace: Trace) -> bool:
     )
 
 
-def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> str:
-    """The code of the rule whose finding claims most of this time."""
+def _taker(claim: Claim, before: Mapping[tuple[int, int], Mapping[int, tuple[str, Claim]]], trace: Trace) -> str:
+    """The code of the rule whose finding claims most of this time, of those `before` it on its devices."""
 
     def in_both_ms(entry: tuple[str, Claim]) -> float:
         other = entry[1].intervals
         both = {device: part & other[device] for device, part in claim.intervals.items() if device in other}
         return claimed_ms_per_step(Claim(both), trace)
 
-    return max(before, key=in_both_ms)[0]
+    on_device = {at: entry for device in claim.intervals for at, entry in before.get(device, {}).items()}
+    return max((on_device[at] for at in sorted(on_device)), key=in_both_ms)[0]

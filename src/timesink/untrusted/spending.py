@@ -72,10 +72,10 @@ _under_way: list[_Work] = []
 
 
 def allow_for(*paths: Path) -> None:
-    """Allow what these files, which are there and about to be read, may cost."""
+    """Allow what these files, which are there and about to be read, may cost; of a link what it leads to is read."""
     for path in paths if _under_way else ():
         with suppress(OSError):
-            size = sum(part.lstat().st_size for part in (path.iterdir() if path.is_dir() else [path]))
+            size = sum(part.stat().st_size for part in (path.iterdir() if path.is_dir() else [path]))
             for work in _under_way:
                 work.files[path] = size
 

@@ -91,8 +91,9 @@ def _drains(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=_DRAINS)]
     waits = calls.sort("end_ns", "call").partition_by("rank", "process", as_dict=True, maintain_order=True)
     for gaps in device_gaps(trace).slices():
-        for (rank, process), blocking in waits.items():
-            of_process = gaps.filter((pl.col("rank") == rank) & (pl.col("process") == process))
+        for key, of_process in gaps.partition_by("rank", "process", as_dict=True, maintain_order=True).items():
+            if (blocking := waits.get(key)) is None or None in key:
+                continue
             cause = _find_first_waiting(of_process, blocking)
             call = pl.Series("call", blocking["call"].to_numpy()[cause[cause >= 0]])
             drained = of_process.filter(pl.Series(cause >= 0))

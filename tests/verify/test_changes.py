@@ -23,6 +23,7 @@ from timesink.render.gate import explained, page
 from timesink.render.schemas import schema
 from timesink.verify.changes import explained_change
 from timesink.verify.compare import compare_captures
+from timesink.verify.counters import times_note
 from timesink.verify.outcomes import ChangeKind, StepChange
 from timesink.verify.suspects import suspects
 
@@ -197,6 +198,14 @@ def test_where_no_step_was_taken_apart_the_start_leads() -> None:
     steps = program(MM, ADD), program(MM, ADD, idle_us=400)
     started = [side.with_start_up(sides[at].start_up) for at, side in enumerate(steps)]
     assert "a step" in page(compare_captures((started[0], started[1]))).title
+
+
+def test_counts_of_captures_say_that_the_step_they_do_not_judge_grew() -> None:
+    usual, longer = program(MM, ADD, idle_us=30), program((*MM[:3], 400), ADD, idle_us=30)
+    (told,) = times_note(usual, longer)
+    assert told.startswith("steps took 158 us before and 458 us after, which counts do not judge")
+    assert times_note(usual, usual) == ()
+    assert times_note(usual, trace_of("| device_ops | name | start_us | end_us |\n| k | gemm | 10 | 50 |")) == ()
 
 
 def test_every_setting_that_a_capture_keeps_could_do_something_and_none_could_do_all() -> None:

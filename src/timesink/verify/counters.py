@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from timesink.errors import UsageError
 from timesink.knowledge.metric_names.patterns import LESS_IS_BETTER, MORE_IS_BETTER, NCU_METRIC
 from timesink.records import Record
+from timesink.units import time_text
 from timesink.untrusted.plain_json import parsed
 from timesink.verify import round_floats
-from timesink.verify.limits import EXACT_TOLERANCE, KERNEL_THRESHOLD, SHARE_TOLERANCE
+from timesink.verify.limits import EXACT_TOLERANCE, KERNEL_THRESHOLD, SHARE_TOLERANCE, STEP_THRESHOLD
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
 
 if TYPE_CHECKING:
@@ -175,6 +176,20 @@ def share_note(sides: Sequence[Trace]) -> str:
         for name in before.keys() & after.keys()
     ]
     return f"each share is of the GPU where it is largest, so that they do not sum: {'; '.join(sorted(of_each))}"
+
+
+def times_note(before: Trace, after: Trace) -> tuple[str, ...]:
+    """How long the steps of two profiles took, where it differs: a share may fall because the step grew."""
+    from timesink.measures.steps.parts import step_series
+
+    means = [float(series.mean()) for trace in (before, after) if (series := step_series(trace)).size]
+    if len(means) < 2 or abs(means[1] / means[0] - 1) <= STEP_THRESHOLD:
+        return ()
+    old, new = map(time_text, means)
+    return (
+        f"steps took {old} before and {new} after, which counts do not judge: timesink compare says why, "
+        "timesink verify whether",
+    )
 
 
 def _place(device: Device) -> str:

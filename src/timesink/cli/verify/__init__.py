@@ -33,6 +33,7 @@ from timesink.render import Format
 from timesink.verify import LONGEST_RUN_S
 
 if TYPE_CHECKING:
+    from timesink.model.trace import Trace
     from timesink.verify.counters import Counter
     from timesink.verify.environment import Command
     from timesink.verify.experiment import ExperimentPlan
@@ -252,12 +253,17 @@ class RunSession(Record, kw_only=True):
         return launching(commands, source, self.timeout, self.allow_writes)
 
 
-def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:
-    """Counters from a file of the user's and from a profile, compiler logs next to it included."""
+def captured(paths: Sequence[Path] | None) -> Trace | None:
+    """The profile, compiler logs next to it included; None where there is none."""
+    return read_traces(paths) if paths else None
+
+
+def counters(metrics: Path | None, profile: Trace | None) -> dict[str, Counter]:
+    """Counters from a file of the user's and from a profile."""
     from timesink.verify.counters import captured_metrics, read_counters
 
-    captured = captured_metrics(read_traces(captures)) if captures else {}
-    return {**captured, **(read_counters(metrics) if metrics else {})}
+    found = captured_metrics(profile) if profile else {}
+    return {**found, **(read_counters(metrics) if metrics else {})}
 
 
 class GateOutput(PageOutput, kw_only=True):

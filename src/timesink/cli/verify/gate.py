@@ -18,6 +18,7 @@ from timesink.cli.verify import (
     Sides,
     StepTimeOptions,
     WorkFacts,
+    captured,
     counters,
     one_command,
     share,
@@ -27,7 +28,9 @@ from timesink.records import Record, replace
 from timesink.verify import BrokenRecord
 
 if TYPE_CHECKING:
+    from timesink.model.trace import Trace
     from timesink.verify.baseline import Baseline
+    from timesink.verify.counters import Counter
     from timesink.verify.outcomes import GateResult
 
 
@@ -124,13 +127,10 @@ def gate(
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
     if history is not None and (sides.are_two or sides.program):
         raise UsageError("--history: runs nothing", remedy="leave the commands out, or leave that out")
-    new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
+    profile, tolerance = captured(measured.capture), share(measured.share_tolerance)
+    new = counters(measured.metrics, profile)
     if measured.are_two and not (history or sides.are_two or sides.program):
-        from timesink.verify.counters import gate_counters
-        from timesink.verify.outcomes import GateResult
-
-        old = counters(measured.metrics_before, measured.capture_before)
-        result = GateResult(stored.suite, "counters", tuple(gate_counters(old, new, tolerance)))
+        result = _counts_alone(stored.suite, measured, new, profile, tolerance)
     elif history is not None:
         from timesink.verify.changepoint import gate_history
 
@@ -141,7 +141,7 @@ def gate(
 
         with session.launcher(sides.commands(), source) as launcher:
             result = two_sides(looks.plan(), launcher, stored.suite, session.tell)
-        old = counters(measured.metrics_before, measured.capture_before)
+        old = counters(measured.metrics_before, captured(measured.capture_before))
         result = replace(result, rows=(*result.rows, *gate_counters(old, new, share_tolerance=tolerance)))
     else:
         from timesink.verify.gate import StoredGate
@@ -154,6 +154,18 @@ def gate(
                 program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=session.tell
             )
     return writing.report(result, target)
+
+
+def _counts_alone(
+    suite: str, measured: GatedCounters, new: dict[str, Counter], profile: Trace | None, tolerance: float
+) -> GateResult:
+    """What two profiles, or two files of the user's, count; nothing runs."""
+    from timesink.verify.counters import gate_counters, times_note
+    from timesink.verify.outcomes import GateResult
+
+    old = counters(measured.metrics_before, earlier := captured(measured.capture_before))
+    told = times_note(earlier, profile) if earlier and profile else ()
+    return GateResult(suite, "counters", tuple(gate_counters(old, new, tolerance)), notes=told)
 
 
 def limits(
@@ -258,7 +270,7 @@ def update(
     if old is not None and old.workload != workload and not added.fresh:
         raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
     kept = replace(start, updates=old.updates if old else ())
-    measured = counters(kept_counters.metrics, kept_counters.capture)
+    measured = counters(kept_counters.metrics, captured(kept_counters.capture))
     update = baselines.Update(now.date().isoformat(), reason)
     new = add_runs(kept, baselines.summarise_runs(rows[1:], now), measured, update)
     before = baselines.text(old, __version__) if old else ""

@@ -6,6 +6,7 @@ from timesink.recipes.source import Proposal, Source
 from timesink.recipes.table import EDITS, proposals
 
 ANYWHERE = [name for name, edit in EDITS.items() if not edit.where]
+MOST = 40  # edits of one program here
 
 
 def proposed(folder: Path, text: str) -> list[tuple[Source, Proposal]]:
@@ -14,16 +15,12 @@ def proposed(folder: Path, text: str) -> list[tuple[Source, Proposal]]:
 
 
 def repaired(folder: Path, text: str) -> tuple[str, set[str]]:
-    """The program with each proven edit made, one after another, and their fixes."""
-    made: set[tuple[str, bytes]] = set()
-    while True:
-        found = (
-            (source, one, (one.fix, source.rows[one.line - 1]))
-            for source, one in proposed(folder, text)
-            if not one.unproven
-        )
-        source, one, key = next((each for each in found if each[2] not in made), (None, None, None))
-        if source is None or one is None or key is None:
-            return text, {fix for fix, _ in made}
+    """The program with each proven edit made, one after another, and their fixes. Another run on what they left finds
+    none: an edit that is proposed of its own result would never end here."""
+    made: list[str] = []
+    while found := [(source, one) for source, one in proposed(folder, text) if not one.unproven]:
+        source, one = found[0]
         text = source.edited(one.replacements)
-        made.add(key)
+        made.append(one.fix)
+        assert len(made) < MOST, made
+    return text, {*made}

@@ -6,8 +6,10 @@ import io
 import json
 import lzma
 import re
+from itertools import product
 from pathlib import Path
 
+import polars as pl
 import pytest
 from benchmarks.faults.pack import unpacked
 from tests.guides.conftest import CAPTURES
@@ -16,6 +18,9 @@ from timesink.cli.app import run
 from timesink.cli.demo import __file__ as demo
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline import device_timeline
+from timesink.measures.timeline.synchronisations import synchronised_ranges
+from timesink.model.tables import RANGES
+from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.views.statement import checks_page
 
@@ -73,6 +78,25 @@ def test_the_blocks_of_a_program_of_two_ranks_that_synchronises_are_no_throughpu
     for name, blocked in (("tp_blocks", True), ("tp_compiled", False), ("tp_eager", False)):
         text = printed(capsys, "show", "statement", two / name).splitlines()[0]
         assert ("block-profiled: attribution, not throughput" in text) is blocked, name
+
+
+SPELLINGS = (
+    "{}", "model.{}", "{} (block)", "[{}]", "block/{}", "nvtx:{}", "## {} ##", "torch.{}", "DiT.{}.forward", "{} step",
+    "forward {}", "Attention: {}",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tp_blocks", "tp_compiled", "tp_eager"])
+def test_blocks_are_seen_in_every_spelling_of_their_ranges(name: str, two: Path) -> None:
+    trace = read(two / name, cache=False)
+    ranges, own = trace[RANGES], {"denoise", "decode", "recompute_kv_cache"}
+    assert own <= {*ranges["name"].cast(pl.String)}
+    for spelling, change in product(SPELLINGS, (str, str.upper, str.title)):
+        names = [spelling.format(change(text)) if text in own else text for text in ranges["name"].cast(pl.String)]
+        respelled = ranges.with_columns(pl.Series("name", names, pl.Categorical))
+        told = Trace(trace.source, {**trace.tables, RANGES: respelled}, trace.notes)
+        assert synchronised_ranges(told).attribution_only is (name == "tp_blocks"), (spelling, change)
 
 
 def test_profiled_steps_are_no_throughput(capsys: pytest.CaptureFixture[str]) -> None:

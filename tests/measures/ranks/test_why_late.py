@@ -12,6 +12,7 @@ from timesink.diagnosis.verdicts import Finding
 from timesink.measures.ranks.why_late import why_device_is_late, why_host_is_late
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.views.ranks import page_of_trace
 
 RANKS = """
 | sources | rank | path    | format      | host |
@@ -138,23 +139,25 @@ PLANTED = {
 CAPTURES = [(name, tool) for name in PLANTED for tool in ("torch", "nsys") if archive(name, tool).exists()]
 
 
-def straggler_of(name: str, tool: str, folder: Path) -> tuple[Finding | None, list[tuple[str, Finding]]]:
+def straggler_of(name: str, tool: str, folder: Path) -> tuple[Finding | None, list[tuple[str, Finding]], Trace]:
     pack.unpacked(archive(name, tool), folder)
     own = [fault for fault in suite.FAULTS if fault.name == name]
     assert all(fault.split.endswith("_tune") for fault in own)
-    found = diagnose(read(sorted(folder.glob(f"{name}.high.fault*")), cache=False)).findings
-    named = [(card.name, finding) for card, finding in found]
-    return next((finding for card, finding in named if card == "straggler"), None), named
+    trace = read(sorted(folder.glob(f"{name}.high.fault*")), cache=False)
+    named = [(card.name, finding) for card, finding in diagnose(trace).findings]
+    return next((finding for card, finding in named if card == "straggler"), None), named, trace
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tool"), CAPTURES)
 def test_a_straggler_s_cause_is_said_with_it_and_promised_once(name: str, tool: str, tmp_path: Path) -> None:
-    """Where a straggler is named and a reason is, it is the planted one; its own finding is left nothing to promise."""
-    late, found = straggler_of(name, tool, tmp_path)
+    """Where a straggler is named and a reason is, it is the planted one; its own finding is left nothing to promise.
+    `ranks` gives the same reason."""
+    late, found, late_trace = straggler_of(name, tool, tmp_path)
     if late is None or ", which" not in late.message:
         return
     assert PLANTED[name] in late.message
+    assert late.message.partition(", which")[2].partition(", and holds")[0] in page_of_trace(late_trace, 3).title
     parts = [one for card, one in found if card == late.cause and one.where.rank == late.where.rank]
     assert all(part.recoverable is None or part.recoverable.value <= 0.02 * (part.of_ms or 0) for part in parts)
 
@@ -164,7 +167,7 @@ def test_most_stragglers_are_named_with_their_cause(tmp_path: Path) -> None:
     said = []
     for at, (name, tool) in enumerate(CAPTURES):
         (folder := tmp_path / str(at)).mkdir()
-        late, _ = straggler_of(name, tool, folder)
+        late, *_ = straggler_of(name, tool, folder)
         said += [", which" in late.message] if late else []
     assert len(said) >= 25
     assert sum(said) >= 0.85 * len(said)

@@ -7,7 +7,7 @@ The verdict, where the step goes, what to change and what that saves, what was l
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 from operator import itemgetter
 from textwrap import wrap
@@ -161,16 +161,34 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     figures = _SAVES + max(_SHARE, len(of) + _GAP)
     rest = width - figures - 2 * _GAP
     widths = figures, (where := rest * 9 // 20), rest - where - _GAP
-    blocks = [_row(group, first.which, widths, several) for group in groups]
+    groups.sort(key=lambda group: _is_part(group, diagnosis))
+    blocks = [_row(group, first.which, widths, several) for group in groups if not _is_part(group, diagnosis)]
     shown = 0
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
     head = f"{'saves':>{_SAVES}}{of:>{figures - _SAVES}}{' ' * _GAP}{'finding, where':{where + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:
-        named = ", ".join(f"{group.first.name} {short_saving(group.first)}".strip() for group in left)
+        named = ", ".join(_named_once(group.first for group in left))
         lines += [StyledLine.of(line, "dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
     return lines
+
+
+def _is_part(group: Group, diagnosis: Diagnosis) -> bool:
+    """Whether another finding names it as its cause and has all of its time: it is told with that one."""
+    rule, rank = group.card.name, group.first.where.rank
+    wholes = (one for _, one in diagnosis.findings if one.cause == rule and one.where.rank == rank)
+    return short_saving(group.first).startswith("in ") and any(wholes)
+
+
+def _named_once(findings: Iterable[Finding]) -> Iterator[str]:
+    """Each name once, with how often it comes, and what the first of them saves."""
+    by_name: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_name.setdefault(finding.name, []).append(finding)
+    for name, same in by_name.items():
+        times = f" ×{len(same)}" if len(same) > 1 else ""
+        yield f"{name}{times} {short_saving(same[0])}".strip()
 
 
 def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) -> list[StyledLine]:

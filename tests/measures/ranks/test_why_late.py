@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import pack, suite
 from benchmarks.faults.adopt import archive
+from benchmarks.ranks.score import CAPTURES as RANKS_CAPTURES
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
@@ -12,6 +13,8 @@ from timesink.diagnosis.verdicts import Finding
 from timesink.measures.ranks.why_late import why_device_is_late, why_host_is_late
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.render import Style
+from timesink.render.brief import render_diagnosis
 from timesink.views.ranks import page_of_trace
 
 RANKS = """
@@ -171,3 +174,12 @@ def test_most_stragglers_are_named_with_their_cause(tmp_path: Path) -> None:
         said += [", which" in late.message] if late else []
     assert len(said) >= 25
     assert sum(said) >= 0.85 * len(said)
+
+
+@pytest.mark.slow
+def test_one_screen_tells_a_straggler_and_its_cause_as_one(tmp_path: Path) -> None:
+    pack.unpacked(RANKS_CAPTURES / "two/straggler_host.fault.torch.tar.xz", tmp_path)
+    lines = render_diagnosis(diagnose(read(sorted(tmp_path.glob("*.json")), cache=False)), Style(100)).splitlines()
+    rows = [line.split("%")[1].split()[0] for line in lines if " us " in line and line.count("%") == 1]
+    assert {"straggler", "communication-exposed"} <= {*rows} and "input-pipeline" not in rows
+    assert "1 more (-v): input-pipeline in COM103" in lines

@@ -1,8 +1,11 @@
 """Each row of the page of taught workflows holds, every figure of it is printed or in a file of the repository, and its
 test fails where the product breaks what the row is about."""
 
+import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,5 +133,36 @@ def test_every_row_has_breaks_or_names_the_test_that_holds_it() -> None:
     assert set(BY_STEP) | set(HELD_ELSEWHERE) == set(figures_by_step())
     assert all(row.breaks for row in ROWS)
     for held in HELD_ELSEWHERE.values():
-        file, _, name = held.partition("::")
+        file, _, name = held.test.partition("::")
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), held
+        assert (ROOT / "src/timesink" / held.file).read_text(encoding="utf-8").count(held.text) == 1, held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", HELD_ELSEWHERE)
+def test_a_break_of_a_row_that_another_test_holds_is_caught_there(step: str) -> None:
+    held = HELD_ELSEWHERE[step]
+    chosen = ["-k", held.only] if held.only else []
+    words = [
+        "-p",
+        "tests.guides.breaking",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rfs",
+        "-x",
+        "-n0",
+        "-m",
+        "",
+        *chosen,
+        held.test,
+    ]
+    broken_line = json.dumps([f"timesink/{held.file}", held.text, held.instead])
+    environment = {**os.environ, "BROKEN_LINE": broken_line, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        check=False, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    if "SKIPPED" in ended.stdout and "FAILED" not in ended.stdout:
+        pytest.skip("what the test needs is not installed")
+    assert (ended.returncode, "FAILED" in ended.stdout) == (1, True), ended.stdout[-2000:] + ended.stderr[-2000:]

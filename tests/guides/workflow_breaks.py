@@ -51,6 +51,17 @@ class Row(NamedTuple):
     code: int | None = 0
 
 
+class Held(NamedTuple):
+    """A test that holds a row, `only` those cases of it whose names have that; and a line of the product that reads
+    otherwise, which it must catch: file below src/timesink, text, text instead."""
+
+    test: str
+    file: str
+    text: str
+    instead: str
+    only: str = ""
+
+
 def printed_words(text: str) -> list[str]:
     return [word for part in _BETWEEN.split(text) if (word := part.strip(_EDGES)) and word not in "–…-"]
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.guides.workflow_breaks import Column, Instead, Row, Words
+from tests.guides.workflow_breaks import Column, Held, Instead, Row, Words
 
 LAB, TRACE, ONE = "lab_before", "trace.json.gz", "kernels one_launch --id 0"
 ROOFLINE, COALESCING = "kernels --roofline roofline", "kernels coalescing.ncu-rep --id 0"
@@ -18,28 +18,55 @@ SPIN = "-- PYTHON -c pass"
 SLOWER = "--before 'PYTHON -c pass' --after 'PYTHON -c \"import time; time.sleep(0.5)\"'"
 
 HELD_ELSEWHERE: Final = {
-    "one script for the three tools": "tests/capture/test_loop.py::test_the_loop_profiles_the_kernels_of_a_bench",
-    "operators marked by `emit_nvtx`": "tests/readers/test_nsys_ranks.py::test_the_operator_table_is_torch_profiler_s",
-    "a synchronisation hidden behind NCCL": "tests/rules/test_all_rules.py::test_each_case_gets_the_verdict_it_states",
-    "the profiler perturbs": "tests/rules/test_all_rules.py::test_each_case_gets_the_verdict_it_states",
-    "the report is there and complete":
-        "tests/capture/test_tools_that_fail.py::test_an_empty_capture_says_what_is_missing",
-    "backward work of a layer's range":
+    "one script for the three tools": Held(
+        "tests/capture/test_loop.py::test_the_loop_profiles_the_kernels_of_a_bench", "cli/loop.py",
+        "return trace.with_notes(ImportNote(NoteKind.ASSUMED, told))", "return trace"),
+    "operators marked by `emit_nvtx`": Held(
+        "tests/readers/test_nsys_ranks.py::test_the_operator_table_is_torch_profiler_s", "readers/nsys/ranges.py",
+        'nested = named.filter(pl.col("kind") == "push_pop")', 'nested = named.filter(pl.col("kind") == "none")'),
+    "a synchronisation hidden behind NCCL": Held(
+        "tests/rules/test_all_rules.py::test_each_case_gets_the_verdict_it_states", "rules/communication/exchanges.py",
+        '"count": awaited.count, "call": awaited.call}', '"count": 0, "call": "none"}', "COM108"),
+    "the profiler perturbs": Held(
+        "tests/rules/test_all_rules.py::test_each_case_gets_the_verdict_it_states", "rules/idle.py",
+        "for cost in profiler_cost(trace) if cost.heavy}", "for cost in profiler_cost(trace) if not cost.heavy}",
+        "PRF101"),
+    "the report is there and complete": Held(
+        "tests/capture/test_tools_that_fail.py::test_an_empty_capture_says_what_is_missing", "capture/manifest.py",
+        "for kind in expected if not self.counts.get(kind)]", "for kind in expected if self.counts.get(kind)]"),
+    "backward work of a layer's range": Held(
         "tests/measures/timeline/test_autograd.py::test_the_range_backward_has_the_share_that_sequence_numbers_give",
-    "equal environments of ranks":
+        "measures/timeline/autograd.py", "np.int32(_NONE)) if adopted.any() else", "np.int32(_NONE)) if False else"),
+    "equal environments of ranks": Held(
         "tests/measures/ranks/test_parity.py::test_a_difference_is_said_before_anything_else",
-    "the log of stages": "tests/capture/test_stage_log.py::test_a_logged_loop_is_read_as_the_stages_that_it_worked",
-    "flame graph": "tests/export/test_stacks.py::test_speedscope_has_the_gpu_time_beside_the_calls",
-    "figures in TensorBoard": "tests/capture/trainer/test_handler.py::test_tensorboard_reads_figures_and_words_back",
-    "schedules":
+        "measures/ranks/parity.py", 'if part["value"].n_unique() > 1:', 'if part["value"].n_unique() > 2:'),
+    "the log of stages": Held(
+        "tests/capture/test_stage_log.py::test_a_logged_loop_is_read_as_the_stages_that_it_worked",
+        "capture/stage_log.py", 'return self.stage("Send", item)', 'return self.stage("Sent", item)'),
+    "flame graph": Held(
+        "tests/export/test_stacks.py::test_speedscope_has_the_gpu_time_beside_the_calls", "export/tracks.py",
+        '"samples": samples, "weights": weights}', '"samples": samples, "weights": weights[::-1]}'),
+    "figures in TensorBoard": Held(
+        "tests/capture/trainer/test_handler.py::test_tensorboard_reads_figures_and_words_back",
+        "capture/figure_logs.py", "simple_value=value)", "simple_value=value * 1.03)"),
+    "schedules": Held(
         "tests/benchmarks/test_stages.py::test_a_schedule_is_known_by_its_messages_or_ranges_and_its_bubble_is_priced",
-    "mark regions": "tests/guides/test_nvtx.py::test_an_annotated_layer_is_mirrored",
-    "progress: the step after each change": "tests/guides/test_rows.py::test_rungs_that_are_closed_by_hand_are_drawn",
-    "a pipeline for CI": "tests/verify/test_gate.py::test_a_slow_down_fails_only_when_a_second_set_agrees",
-    "a program that waits for the disk":
-        "tests/measures/idle/test_idle_blame.py::test_a_program_that_writes_in_each_step_waits_for_the_operating_system",
+        "measures/communication/pipelines.py", 'return "1F1B" if 0 < usual', 'return "GPipe" if 0 < usual', "1F1B"),
+    "mark regions": Held(
+        "tests/guides/test_nvtx.py::test_an_annotated_layer_is_mirrored", "capture/agent/nvtx.py",
+        "annotate.__exit__ = self._popping(leave)", "annotate.__exit__ = leave"),
+    "progress: the step after each change": Held(
+        "tests/guides/test_rows.py::test_rungs_that_are_closed_by_hand_are_drawn", "views/verify.py",
+        "(gain.before_ms or steps[-1][1])", "(gain.before_ms or steps[0][1])"),
+    "a pipeline for CI": Held(
+        "tests/verify/test_gate.py::test_a_slow_down_fails_only_when_a_second_set_agrees", "verify/gate.py",
+        "if second.outcome is not Outcome.SLOWER:", "if False:"),
+    "a program that waits for the disk": Held(
+        "tests/measures/idle/test_idle_blame.py::"
+        "test_a_program_that_writes_in_each_step_waits_for_the_operating_system",
+        "measures/idle/causes.py", 'CAUSE_CODE["os_call"], np.int64)', 'CAUSE_CODE["python"], np.int64)'),
 }  # fmt: skip
-"""Rows that another test holds, of which no break is tried."""
+"""Rows that another test holds."""
 
 ROWS: Final = (
     Row("show what bounds a kernel, from counters", ("kernels roofline",),

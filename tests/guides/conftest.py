@@ -50,7 +50,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("workflows")
     for archive in ("guides/captures/one.tar.xz", "stages/results/h200_x2.tar.xz"):
         unpacked(ROOT / "benchmarks" / archive, folder)
-    reports = [f"benchmarks/kernels/reports/{name}.ncu-rep" for name in ("atomics", "coalescing", "tensor")]
+    reports = [
+        f"benchmarks/kernels/reports/{name}.ncu-rep" for name in ("atomics", "bandwidth", "coalescing", "tensor")
+    ]
     packed = ("benchmarks/lines/captures/two_kernels.sqlite", "benchmarks/lines/captures/small.graph.json",
               "tests/data/compile/captured_gc.0.rank0.json", *reports)  # fmt: skip
     for name in packed:

@@ -183,3 +183,19 @@ def test_both_sums_are_those_of_the_table(name: str, two: Path, capsys: pytest.C
     said = " ".join(printed(capsys, "show", two / name, "--top", "2").split())
     assert f"{host_ns / device_ns:.2f} x the self GPU of {device_ns / 1e6:.3g} ms" in said
     assert ("the queue tells whether launching does" in said) is (host_ns > device_ns)
+
+
+@pytest.mark.parametrize("name", ["lab_before", "two/tp_compiled", "two/tp_eager"])
+def test_the_checks_count_what_they_look_for(
+    name: str, hour: Path, two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The post's checks ask whether there are any: of short kernels, of copies, of collectives."""
+    path = two / name.removeprefix("two/") if name.startswith("two/") else hour / name
+    said = " ".join(printed(capsys, "show", "checks", path).split()).partition("in the whole capture: ")[2]
+    counts = {what: int(count.replace(",", "")) for count, what in re.findall(r"([\d,]+) ([a-z][a-zA-Z0-9 ]+)", said)}
+    document = json.loads(printed(capsys, "show", path, "-f", "json"))
+    copied = sum(row["count"] for row in document["copies"] if row["copy_kind"] in ("h2d", "d2h"))
+    assert counts["copies between CPU and GPU"] == copied
+    kernels = json.loads(printed(capsys, "query", path, "SELECT count(*) AS n FROM device_ops WHERE kind = 'kernel' "
+                                 "AND end_ns - start_ns < 10000", "-f", "json"))  # fmt: skip
+    assert counts["kernels under 10 us"] == kernels["rows"][0]["n"]

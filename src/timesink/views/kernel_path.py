@@ -91,12 +91,21 @@ def _memory(sheet: KernelSheet, limits: KernelLimits) -> Iterator[str]:
     hits = [(level, sheet.figures[f"{level.lower()}_hit_pct"]) for level in ("L1", "L2")]
     told = [f"{level} {share_text(rate / 100)}" for level, rate in hits if isinstance(rate, float)]
     if told:
-        yield f"Hit rates: {', '.join(told)}."
+        yield f"Hit rates: {', '.join(told)}.{_served_by_l2(sheet, limits)}"
     wasted = [cause for cause in limits.ranked if cause in (Cause.BANK_CONFLICTS, Cause.REGISTER_SPILLS, Cause.ATOMICS)]
     if wasted:
         yield f"Waste in the accesses: {', '.join(_part(limits, cause) for cause in wasted)} of the time."
     elif conflicts is not None:
         yield "No bank conflicts, spills or atomics take time."
+
+
+def _served_by_l2(sheet: KernelSheet, limits: KernelLimits) -> str:
+    """Where L2 holds the data, what DRAM attains says nothing of the kernel."""
+    caches, memory = sheet.figures["l2_pct"], sheet.figures["dram_pct"]
+    is_at_l2 = limits.limiter is Cause.MEMORY and limits.roof[0] == "L2"
+    if not is_at_l2 or not isinstance(caches, float) or not isinstance(memory, float):
+        return ""
+    return f" L2 is the limit, at {share_text(caches / 100)} of its peak; DRAM, at {share_text(memory / 100)}, is not."
 
 
 def _compute(sheet: KernelSheet) -> Iterator[str]:

@@ -10,12 +10,17 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Clear, Diagnosis, NotApplicable, Quantity, Undecided
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import kernels as assumed
+from timesink.knowledge.kernels import KernelFamily
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.measures.kernels.small_grids import tiny_kernels
 from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import spikes
+from timesink.measures.timeline import device_gaps
+from timesink.measures.timeline.copies import exposed_copies
 from timesink.measures.timeline.known import is_silent
 from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS
 from timesink.model.trace import Trace
@@ -138,9 +143,24 @@ def checks_page(trace: Trace) -> Page:
     diagnosis = diagnose(trace)
     rows = {what: _checked(diagnosis, codes) for what, codes in _CHECKS.items()}
     rows[_SMALL] = _counted(trace, *rows[_SMALL])
-    return Page(
-        "The five checks of a timeline", (listed("statement.checks", ((what, *told) for what, told in rows.items())),)
-    )
+    told = ((what, *row) for what, row in rows.items())
+    return Page("The five checks of a timeline", (listed("statement.checks", told, _counts(trace)),))
+
+
+def _counts(trace: Trace) -> str:
+    """How many of what each check looks for the capture holds, whatever they cost."""
+    kernels = kernel_facts(trace).frame
+    counts = {
+        "gaps": device_gaps(trace).op.size,
+        "small kernels in runs on one stream": sum(runs.rows.size for runs in one_stream_runs(trace)),
+        f"kernels under {assumed.TINY_US.value:.0f} us": (kernels["length"] < assumed.TINY_US.ns).sum(),
+        "copies between CPU and GPU": sum(one.count for one in exposed_copies(trace) if one.direction in _BETWEEN),
+        "kernels of collectives": (kernels["family"] == KernelFamily.COMMUNICATION.value).sum(),
+    }
+    return "in the whole capture: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
+
+
+_BETWEEN: Final = ("h2d", "d2h")
 
 
 def _counted(trace: Trace, answer: str, why: str, what_next: str) -> tuple[str, str, str]:

@@ -69,7 +69,7 @@ def test_findings_are_ranked_by_the_time_they_claim_and_the_first_is_the_verdict
     ]
     assert diagnosis.bottleneck is Bottleneck.HOST_SYNC
     once = "15.0 ms of it in one stretch that is seen once (start-up?)"
-    assert diagnosis.statement == f"host_sync costs time, {once}; a fix saves at most 15.0 ms (15.0 % of the window)"
+    assert diagnosis.statement == f"host_sync costs time, {once}. A fix saves at most 15.0 ms (15.0 % of the window)"
 
 
 def test_time_claimed_twice_is_counted_once() -> None:
@@ -89,8 +89,8 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The GPU is busy 80.0 % of the 100 ms window; what fills 20.0 % of the window is not known: no CUDA calls were "
-        "recorded, though GPU work was. To decide: timesink capture nsys -- ./program."
+        "The GPU is busy 80.0 % of the 100 ms window; what fills 20.0 % of the window is not known: the capture has "
+        "GPU work and no CUDA calls. To decide: timesink capture nsys -- ./program."
     )
 
 
@@ -112,11 +112,11 @@ def full(start_us: int, each_us: int, last_us: int = 0) -> Trace:
 @pytest.mark.parametrize(
     ("bound_ms", "priced_ms", "said"),
     [
-        (19.0, 0.0, "a bound; a fix saves at most 19.0 ms (19.0 % of the window), perhaps nothing"),
-        (19.0, 5.0, "a bound; a fix saves at most 19.0 ms (19.0 % of the window), perhaps nothing"),
-        (19.0, 6.0, "a price; a fix saves 6.00 ms (6.00 % of the window)"),
-        (10.8, 1.61, "a bound; a fix saves at most 10.8 ms (10.8 % of the window), perhaps nothing"),
-        (8.0, 1.61, "a price; a fix saves 1.61 ms (1.61 % of the window)"),
+        (19.0, 0.0, "a bound. A fix saves at most 19.0 ms (19.0 % of the window), perhaps nothing"),
+        (19.0, 5.0, "a bound. A fix saves at most 19.0 ms (19.0 % of the window), perhaps nothing"),
+        (19.0, 6.0, "a price. A fix saves 6.00 ms (6.00 % of the window)"),
+        (10.8, 1.61, "a bound. A fix saves at most 10.8 ms (10.8 % of the window), perhaps nothing"),
+        (8.0, 1.61, "a price. A fix saves 1.61 ms (1.61 % of the window)"),
         (
             4.94,
             0.0,
@@ -234,7 +234,7 @@ def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() 
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
         "The trace marks 1 step of 13.3 s but holds no whole step of GPU work: "
-        "all of it lies within 2.00 us; no CUDA calls were recorded, though GPU work was. To decide: "
+        "all of it lies within 2.00 us; the capture has GPU work and no CUDA calls. To decide: "
         "timesink capture nsys -- python train.py."
     )
     assert plan(marked).refused == "no complete step was found, and a plan is per step"

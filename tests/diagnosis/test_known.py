@@ -210,8 +210,8 @@ def called(count: int, name: str = "cudaLaunchKernel", every_us: float = 100) ->
         (called(40) + kernels(40), None),
         (called(48) + kernels(40), None),  # what was queued when the recording ended
         (called(40, "hipLaunchKernel") + kernels(40), None),
-        (kernels(40), "no CUDA calls were recorded, though GPU work was"),
-        (called(1) + kernels(1), "the capture holds only 1 record of GPU work, within 80.0 us"),
+        (kernels(40), "the capture has GPU work and no CUDA calls"),
+        (called(1) + kernels(1), "the capture holds only 1 record of GPU work"),
         (called(40) + kernels(40)[::2], "19 of 40 launches and copies have no record of the GPU's side"),
         (called(40) + kernels(40)[1:], "1 of 40 launches and copies have no record of the GPU's side"),
         (called(40)[::2] + kernels(40), "20 of 40 records of GPU work have no CUDA call for them"),

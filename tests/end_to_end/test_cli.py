@@ -187,7 +187,7 @@ def test_the_diagnosis_is_json_that_obeys_the_shipped_schema(capsys: pytest.Capt
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, schema("diagnosis"))
     assert document["verdict"]["bottleneck"] == "input_pipeline"
-    assert document["verdict"]["statement"].startswith(document["findings"][0]["message"] + "; a fix saves ")
+    assert document["verdict"]["statement"].startswith(document["findings"][0]["message"] + ". A fix saves ")
     for device in document["devices"]:
         parts = ("compute_ms", "exposed_comm_ms", "exposed_copy_ms", "idle_ms")
         assert sum(device[part] for part in parts) == pytest.approx(device["span_ms"], abs=1e-6)

@@ -128,13 +128,13 @@ def saves_no_more_than_is_taken(of: Answers) -> Iterator[str]:
         named = _WHOLE.sub("", finding["message"])
         taken_ms = sum(ms(*time) for time in re.findall(TIME, named))
         saved_ms = (finding["recoverable_ms_per_step"] or {}).get("value") or 0.0
-        if taken_ms and "neighbors" not in named and not alike(saved_ms, taken_ms) and saved_ms > taken_ms:
+        if taken_ms and "next to them" not in named and not alike(saved_ms, taken_ms) and saved_ms > taken_ms:
             yield f"saves {saved_ms:g} of {taken_ms:g} ms: {finding['message']}"
 
 
 def one_price(of: Answers) -> Iterator[str]:
     """The verdict, the first row of the screen, and the first finding of every other door save the same."""
-    said = re.search(rf"a fix saves (?:at most )?{TIME}", of.verdict)
+    said = re.search(rf"A fix saves (?:at most )?{TIME}", of.verdict)
     if not said or not of.rows:
         return
     saved_ms = ms(said[1], said[2])

@@ -114,7 +114,12 @@ def _more_saved_than_told(finding: Finding) -> Iterator[str]:
     """Who reads that 822 us are spent and 1.49 ms are saved is owed the rest."""
     told = [ms(*found) for found in re.findall(_TIME, _STEP.sub("", finding.message))]
     gain = finding.recoverable
-    if gain and told and gain.value > sum(told) * (1 + ROUNDED) and "slow their neighbors" not in finding.message:
+    if (
+        gain
+        and told
+        and gain.value > sum(told) * (1 + ROUNDED)
+        and "slow the kernels next to them" not in finding.message
+    ):
         yield f"{gain.value} ms are saved of what takes less: {finding.message}"
 
 

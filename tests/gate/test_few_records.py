@@ -68,7 +68,7 @@ def test_a_few_records_make_no_headline(
     trace = read(getattr(program, profiler)(tmp_path), cache=False)
     of = answers_of("few", trace)
     assert of.diagnosis.bottleneck is Bottleneck.UNDECIDED, of.verdict
-    assert "record ten steps" in of.verdict and "a fix saves" not in of.verdict
+    assert "record ten steps" in of.verdict and "A fix saves" not in of.verdict
     assert broken(of) == []
 
 
@@ -91,7 +91,7 @@ def test_of_one_pass_a_long_stretch_is_said_to_be_one(at: int, stands_us: float,
         program.launch(f"stage_{number}(float*)", 900.0 + 37 * number)
         program.pause(stands_us if number == at else 2_500.0 + 210.0 * number)
     found = diagnose(read(getattr(program, profiler)(tmp_path), cache=False))
-    assert " of it in one stretch that is seen once (start-up?); a fix saves at most" in found.statement
+    assert " of it in one stretch that is seen once (start-up?). A fix saves at most" in found.statement
 
 
 @IN
@@ -101,7 +101,7 @@ def test_stretches_that_come_back_are_not_said_to_be_one(profiler: str, tmp_path
         program.launch(f"stage_{number}(float*)", 900.0 + 37 * number)
         program.pause(2_500.0 + 210.0 * number)
     found = diagnose(read(getattr(program, profiler)(tmp_path), cache=False))
-    assert "a fix saves" in found.statement and "at once" not in found.statement
+    assert "A fix saves" in found.statement and "at once" not in found.statement
 
 
 @IN

@@ -37,7 +37,7 @@ def test_a_fix_of_the_lab_is_as_long_as_it_was_without_a_profiler(
     saved = json.loads((hour / "lab_before/manifest.json").read_text())["ranks"][0]["unprofiled"]["step_ms"]
     saved -= json.loads((hour / "lab_after/manifest.json").read_text())["ranks"][0]["unprofiled"]["step_ms"]
     assert saved == pytest.approx(18.1, abs=0.1)
-    assert "a fix saves 16.6 ms (75.4 % of the unprofiled step)" in said(capsys, "diagnose", hour / "lab_before")
+    assert "A fix saves 16.6 ms (75.4 % of the unprofiled step)" in said(capsys, "diagnose", hour / "lab_before")
 
 
 def test_a_server_that_is_recorded_after_its_start_is_one_of_requests(

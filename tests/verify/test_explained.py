@@ -135,3 +135,5 @@ def test_who_waits_is_told_at_once_and_after_one_pair_how_long(
     (price,) = [line for line in told if line.startswith("about ")]
     assert price == says.format(first="2 min" if looks[0] == 6 else "1.3 min", pair="20 s", last="10 min")
     assert told.index(price) == 3, "after both runs of the first pair"
+    if looks[0] == 6:
+        assert [line for line in told if " of 6 pairs" in line][-1] == "5 of 6 pairs: about 20 s ahead"

@@ -267,7 +267,7 @@ def _attained(trace: Trace) -> str:
 
 def _main_cause(trace: Trace) -> str:
     """What most of the idle time is blamed on, where there is any and calls were recorded."""
-    if API_CALLS not in trace:
+    if API_CALLS not in trace or unfilled(trace):  # which says what is not known
         return ""
     totals: Counter[str] = Counter()
     for share in idle_shares(trace):

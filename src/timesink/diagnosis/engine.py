@@ -275,7 +275,7 @@ def _conclusion(
             return Bottleneck.UNDECIDED, too_little
         apart = f"typical steps are fine; {_held(first, trace)}: " if is_apart else ""
         worth = _told(first, known(trace).vendor).recoverable
-        saving = f"; a fix {saving_text(first, interval=False)}" if worth and worth.most else ""
+        saving = f". A fix {saving_text(first, interval=False)}" if worth and worth.most else ""
         if unknown := headline.unfilled(trace, [one.finding for one in ranked]):
             first_said = f"{unknown}; {first_said}"
         return (

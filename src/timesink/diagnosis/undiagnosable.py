@@ -65,9 +65,7 @@ _TIMELINE = (
 )
 _ON_CPU = "move the model and its data to the GPU, then record again"
 _MOSTLY = 0.5
-_OTHER_DEVICE = (
-    "use the vendor's analyzer; timesink reads GPU work, and of this file only what the CPU did (timesink show tables)"
-)
+_OTHER_DEVICE = "use the vendor's analyzer: timesink reads work of GPUs only (timesink show tables: what the CPU did)"
 
 
 def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:

@@ -53,7 +53,7 @@ def placed(diagnosis: Diagnosis, style: Style) -> Iterator[Placed]:
         key = "\0".join(named)
         seen[key] += 1
         saving = saving_text(finding)
-        told = f"{finding.message.rstrip('.')}{f'; a fix {saving}' if saving.startswith('saves') else ''}."
+        told = f"{finding.message.rstrip('.')}{f'. A fix {saving}' if saving.startswith('saves') else ''}."
         yield Placed(
             card=card,
             finding=finding,

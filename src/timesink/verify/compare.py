@@ -229,7 +229,7 @@ def _crossing(old: Finding, new: Finding) -> str:
         return ""
     less, rose = ("less", "rose") if saved[1] < saved[0] else ("more", "fell")
     shares = " to ".join(map(share_text, share))
-    return f"; a fix saves {less} than before, yet {now.label} {rose} from {shares}"
+    return f". A fix saves {less} than before, yet {now.label} {rose} from {shares}"
 
 
 def _moved(old: Where, new: Where) -> bool:

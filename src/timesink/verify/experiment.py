@@ -108,7 +108,9 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         if pair < 0:
             continue
         pairs.append((made[SIDES[0]], made[SIDES[1]]))
+        pair_s = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs)
         if len(pairs) < look:
+            progress(f"{len(pairs)} of {look} pairs: about {_wait_text(pair_s * (look - len(pairs)))} ahead")
             continue
         verdict = judge(pairs, plan)
         looks = [later for later in plan.looks if later > planned]
@@ -117,7 +119,7 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             return Verification(plan, tuple(pairs), verdict, _provenance(pairs[-1]))
         planned, needed = looks[0], _pairs_needed(verdict, plan)
         look = min(planned, max(math.ceil(limits.LOOK_MARGIN * needed), len(pairs) + 1)) if needed else planned
-        ahead_s = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs) * (look - len(pairs))
+        ahead_s = pair_s * (look - len(pairs))
         about = f", needs about {needed} pairs" if needed else ""
         progress(f"{len(pairs)} pairs: {verdict.label}{about}; looked at again after {look}, in {_wait_text(ahead_s)}")
     raise AssertionError("the last look always returns")

@@ -157,11 +157,11 @@ def _bar(trace: Trace, is_lost: bool) -> Lack | None:
 
 def said_of_start(start: StartUp) -> str:
     """What a start-up is made of, as a clause."""
-    if start.count == 1:
+    if start.count == 1 or time_text(start.longest_ns) == time_text(start.idle_ns):  # the others take nothing
         return f"{start.longest} keeps the GPU waiting for {time_text(start.idle_ns)}"
-    longest = f"the longest {start.longest} at {time_text(start.longest_ns)}"
-    what = "first runs of operators and their runtime calls" if start.of_runs else f"{start.count} runtime calls"
-    return f"{what}, {longest}, take {time_text(start.idle_ns)} while the GPU waits"
+    what = "first runs of operators" if start.of_runs else f"{start.count} runtime calls"
+    longest = f"{start.longest} alone for {time_text(start.longest_ns)}"
+    return f"{what} keep the GPU waiting for {time_text(start.idle_ns)}, {longest}"
 
 
 class _Loss(NamedTuple):
@@ -191,7 +191,7 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
         if warned:
             yield _Loss(DEVICE_OPS, 1.0, Lack(f"no kernel was recorded, and {warned[0]}", _ENDED))
     if not calls:
-        yield _Loss(API_CALLS, 1.0, Lack(f"no {vendor.runtime} calls were recorded, though GPU work was", _AGAIN))
+        yield _Loss(API_CALLS, 1.0, Lack(f"the capture has GPU work and no {vendor.runtime} calls", _AGAIN))
     for note in trace.notes:
         if note.kind is NoteKind.DATA_LOSS and note.table == DEVICE_OPS.name and note.count:
             share, is_of_a_kind = note.count / (note.of or ops), 0 < note.of < ops
@@ -230,7 +230,7 @@ def _too_little(trace: Trace, vendor: Vendor) -> Lack | None:
     if ops >= _LEAST_OPS and span_ns >= LEAST_NS:
         return None
     records = "1 record" if ops == 1 else f"{ops:,} records"
-    what = f"the capture holds only {records} of {vendor.unit} work, within {time_text(span_ns)}"
+    what = f"the capture holds only {records} of {vendor.unit} work"
     if ops == len(trace[DEVICE_OPS].filter(pl.col("kind") == "graph")):
         return Lack(f"{what}, each a whole CUDA graph", "timesink capture nsys -- python train.py")
     return Lack(what, "record ten steps of the program")

@@ -96,7 +96,7 @@ def kernel_details(trace: Trace, row: Row, figures: Mapping[str, Any]) -> tuple[
     """Whether more is saved than the kernels take, and what counters that were sampled along the timeline say of the
     GPU while they ran."""
     step_ns = period_ns(trace, row.device)
-    longer = "and slow their neighbors" if figures["saved_ratio"] > figures["time_ns"] / step_ns else None
+    longer = "and slow the kernels next to them" if figures["saved_ratio"] > figures["time_ns"] / step_ns else None
     means = sampled(trace, row.device, row.kernels.whole(trace)) if row.kernels is not None else ()
     return {"longer": longer}, tuple(
         Evidence(

@@ -60,6 +60,8 @@ _CUSTOM_ALL_REDUCE: Final = ("crossdevicereduce", "lamport", "quickreduce", "mul
 # Every rank needs every rank's data: nobody leaves before the last has come. Others are one-sided.
 ALL_TO_ALL: Final = "alltoall"  # ranks may send each other different amounts
 BARRIERS: Final = frozenset({"allreduce", "allgather", "reducescatter", ALL_TO_ALL, "barrier"})
+ALIKE_ENDS: Final = BARRIERS - {ALL_TO_ALL}
+"""Each rank moves as much as every other: they are over together, but for the last piece on its way."""
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
 # An exchange that NCCL runs as sends and receives: every rank takes part, but the name does not prove it.
 EXCHANGE: Final = "sendrecv"

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
+from timesink.knowledge.collectives import ALIKE_ENDS
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.model.arrays import Int64Array, median
 from timesink.records import Record, replace
@@ -189,8 +190,13 @@ def _number_clocks(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_visits(calls: pl.DataFrame, clock: Int64Array) -> Visits:
-    instance, start, end = (calls[name].to_numpy() for name in ("instance", "start_ns", "end_ns"))
-    kind = calls["kind"]
+    """A collective whose ranks all need the whole of each other is over for everybody within the time that its shortest
+    call took, which is that of the last to come: so no call reaches further back than that from its own end."""
+    kind, length = calls["kind"], pl.col("end_ns") - pl.col("start_ns")
+    shortest = length.min().over("instance") + assumed.CLOCK_ERROR_US.ns
+    back = pl.when(pl.col("kind").is_in([*ALIKE_ENDS])).then(pl.col("end_ns") - shortest).otherwise("start_ns")
+    entered = calls.select("instance", pl.max_horizontal("start_ns", back).alias("start_ns"), "end_ns")
+    instance, start, end = (column.to_numpy() for column in entered)
     return Visits(clock, instance, start, end, holds=(kind != "recv").to_numpy(), held=(kind != "send").to_numpy())
 
 

@@ -66,6 +66,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, place in (("snapshot.pickle", "tests/data/memory/gpt_bf16_adamw.pickle.xz"),
                         ("raw.csv", "benchmarks/kernels/unseen9/smaller/triton_basic.raw.csv.xz")):  # fmt: skip
         (folder / name).write_bytes(lzma.decompress((ROOT / place).read_bytes()))
+    unpacked(ROOT / "benchmarks/ranks/captures/four/healthy_ddp.fault.torch.tar.xz", folder / "four")
+    for name, rate, waits in (("own_before", 24.5, 3), ("own_after", 9.6, 4)):
+        own = {"fps": rate, "waits_of_mine": {"value": waits, "better": "lower"}}
+        (folder / f"{name}.json").write_text(json.dumps(own))
     calls = (ROOT / "tests/data/nsys/stats/too_few_workers.cuda_api_sum.csv").read_text(encoding="utf-8")
     (folder / "profile_stats.json").write_text(as_json(list(csv.reader(calls.splitlines()))))
     (folder / "nested.json").write_text(json.dumps({"traceEvents": [*nested()]}))

@@ -129,3 +129,33 @@ def test_every_figure_has_a_table_twin(demo: str, opened: Open) -> None:
     assert flames == 4
     assert figures + flames == shown.page.locator("details.twin table").count()
     assert shown.page.locator("#steps details table tbody tr").count() == 11
+
+
+def test_tab_reaches_all_that_can_be_clicked_and_enter_opens_a_finding(opened: Open, demo: str) -> None:
+    """Links, buttons, folds, fields and pictures that are shown: one round of Tab stops at each of them."""
+    page = opened(demo).page
+    page.wait_for_selector("#timeline canvas[data-tops]")
+    wanted = page.evaluate("""() => {
+        const all = [...document.querySelectorAll('a[href], button, summary, input, select, [tabindex="0"]')];
+        const shown = all.filter(one => one.checkVisibility({visibilityProperty: true}) && !one.disabled
+            && one.tabIndex >= 0 && (one.type !== 'radio' || one.checked));
+        shown.forEach((one, at) => one.dataset.stop = at);
+        return shown.length;
+    }""")
+    stops = set()
+    for _ in range(2 * wanted):
+        page.keyboard.press("Tab")
+        stops.add(page.evaluate("document.activeElement.dataset.stop"))
+        if len(stops - {None}) == wanted:
+            break
+    missed = page.evaluate(
+        "seen => [...document.querySelectorAll('[data-stop]')].filter(one => !seen.includes(one.dataset.stop))"
+        ".map(one => one.outerHTML.slice(0, 120))",
+        sorted(stops - {None}),
+    )
+    assert wanted > 30 and missed == []
+    fold = page.locator("#findings summary").first
+    fold.focus()
+    was = fold.evaluate("one => one.parentElement.open")
+    page.keyboard.press("Enter")
+    assert fold.evaluate("one => one.parentElement.open") != was

@@ -38,6 +38,7 @@ from benchmarks.redaction.places import (
     WebPage,
 )
 from benchmarks.redaction.unseen_values import KINDS
+from benchmarks.redaction.values import Maker
 
 from timesink.capture.errors import CaptureError
 from timesink.capture.redaction import redact
@@ -295,10 +296,10 @@ def _found(content: bytes, part: str) -> bool:
     )
 
 
-def outcome(document: type, place: Callable[..., object], kind: str, seed: str, folder: Path) -> str:
+def outcome(document: type, place: Callable[..., object], make: Maker, seed: str, folder: Path) -> str:
     """ "gone", "survives", "refused", or "" where the text stands in the file without being planted."""
     rng = Random(seed)
-    secret = KINDS[kind](rng)
+    secret = make(rng)
     full, empty, state = document(), document(), rng.getstate()
     place(full, secret.text, rng)
     rng.setstate(state)
@@ -316,25 +317,31 @@ def outcome(document: type, place: Callable[..., object], kind: str, seed: str, 
 
 
 def main() -> int:
-    """0 where nothing survives and nothing is refused."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return planted(str(__doc__), PLACES, KINDS, is_set_aside)
+
+
+def planted(
+    doc: str, places: dict[type, dict[str, Place]], kinds: dict[str, Maker], aside: Callable[[str, str], bool]
+) -> int:
+    """Every kind in every place, as the command line asks; 0 where nothing survives and nothing is refused."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set-aside", action="store_true", help="the pairs set aside, not the others")
     parser.add_argument("--one-in", type=int, default=1, help="every Nth pair")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--show", action="store_true", help="say which survived, of those not set aside")
     options = parser.parse_args()
-    pairs = [(document, name, kind) for document, places in PLACES.items() for name in places for kind in KINDS]
-    chosen = [pair for pair in pairs if is_set_aside(pair[1], pair[2]) == options.set_aside]
+    pairs = [(document, name, kind) for document, named in places.items() for name in named for kind in kinds]
+    chosen = [pair for pair in pairs if aside(pair[1], pair[2]) == options.set_aside]
     chosen = chosen[options.first :: options.one_in]
     ends: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as name:
         for document, place, kind in chosen:
-            end = outcome(document, PLACES[document][place], kind, f"{place}/{kind}", Path(name))
+            end = outcome(document, places[document][place], kinds[kind], f"{place}/{kind}", Path(name))
             ends.setdefault(document.name, Counter())[end] += 1  # type: ignore[attr-defined]
             if options.show and not options.set_aside and end in ("survives", "refused"):
                 print(f"{document.name}, {place}: {kind} {end}")  # type: ignore[attr-defined]
     total = sum(ends.values(), Counter())
-    for title, counts in [*ends.items(), (f"all of {sum(map(len, PLACES.values()))} places", total)]:
+    for title, counts in [*ends.items(), (f"all of {sum(map(len, places.values()))} places", total)]:
         print(f"{title:24} {sum(counts.values()):6} planted, {counts['survives']} survive, {counts['refused']} refused")
     return 1 if total["survives"] or total["refused"] else 0
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.redaction import disguised
 from benchmarks.redaction.__main__ import Kind, kinds, planted, survivors
 from benchmarks.redaction.same import difference
+from benchmarks.redaction.unseen import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -247,9 +249,36 @@ HIDDEN = {
     "an address in words": ("words", "add_{}_x", "10.90.150.29"),
     "a longer identifier than there is": ("symbol", "_ZN2at6native8{}EPv", "0xa0873aa556ffc35b4606fef0b8b21f38c5"),
     "a name in a mangled one": ("symbol", "_ZN2at6native8{}EPv", "KABC1234"),
+    "a digest behind a word": ("words", "use {} here", "1.4.2+git9c2417ab"),
+    "a digest behind a letter": ("words", "at {}", "v9c2417ab"),
+    "quoted-printable": ("words", "use {} here", "=6B=61=7A=6F=6C=75"),
+    "bytes with blanks": ("words", "dump: {}", "6b 61 7a 6f 6c 75"),
+    "bytes with prefixes": ("words", "dump: {}", "0x6b, 0x61, 0x7a, 0x6f"),
+    "bytes in braces": ("words", "dump: {}", "{6b}{61}{7a}{6f"),
+    "a serial number": ("words", "--- {}", "9C73-MS0L-P1M3"),
+    "a serial number with dots": ("words", "key={}", "9c73.ms0l.p1m3"),
     "words behind one that binds": (
         "words", "step 3 of {}", "call index float step base front load scale code split chunk state"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100-PG509-200", "2.13.0+cu130", "f16.f32.f16",
+                                  "16, 32, 64, 16", "12.5 ms of 34 ms", "add 4 of 16"])  # fmt: skip
+def test_what_looks_like_a_serial_number_and_is_none_stays(text: str) -> None:
+    assert Cleaner().words(text) == text
+
+
+def test_secrets_that_look_like_what_is_kept_go(tmp_path: Path) -> None:
+    pairs = [
+        (document, place, kind)
+        for document, places in disguised.PLACES.items()
+        for place in places
+        for kind in disguised.KINDS
+        if not disguised.is_set_aside(place, kind)
+    ]
+    for document, place, kind in pairs[::20]:
+        put, make = disguised.PLACES[document][place], disguised.KINDS[kind]
+        assert outcome(document, put, make, f"{place}/{kind}", tmp_path) != "survives", (place, kind)
 
 
 @pytest.mark.parametrize(("place", "form", "secret"), HIDDEN.values(), ids=HIDDEN)

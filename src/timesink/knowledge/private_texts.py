@@ -24,6 +24,13 @@ SPELLED: Final = Pattern(
     "other than plain letters, or an address",
     ("\\u006a", "%4A", "ann@box", "https://x", "02:42:ac:11:00:02", "fe80::1:2"), ("a/b", "12 %", "c10::cuda"),
 )
+BYTES: Final = Pattern(
+    r"(?i)(?<![0-9a-z])(?=[^g-wyz]*[a-f])(?:(?:0x|\\x|[=%{])?[0-9a-f]{2}(?![0-9a-z])[^0-9a-z\n]{0,3}){3,}"
+    r"(?:0x|\\x|[=%{])?[0-9a-f]{2}(?![0-9a-z])",
+    "bytes in a row, in hexadecimal",
+    ("=6B=61=7A=6F", "6b 61 7a 6f", "0x6b, 0x61, 0x7a, 0x6f", "{6b}{61}{7a}{6f}"),
+    ("16, 32, 64, 16", "be an ad of", "6b 61 7a", "f16 f32 f16 f32"),
+)
 ADDRESS: Final = Pattern(
     r"(?<![\w.])(?=[\w:]{0,40}\w:\w)(?:[0-9A-Fa-f]{1,4}:{1,2}){1,8}[0-9A-Fa-f]{1,4}(?!\w)"
     r"|(?<![0-9.])\d{1,3}(?:\.\d{1,3}){3}(?![0-9.])",
@@ -31,9 +38,10 @@ ADDRESS: Final = Pattern(
     ("f<fe80::1:2>", "fe80::1:2: f", "fused_10.1.2.3_0"), ("at::native::f", "c10::add::dec", "foo.constprop.0"),
 )
 HEXADECIMAL: Final = Pattern(
-    r"(?i)(?:^|_)(?!(?:b?f\d{1,2}){2,}(?:_|$))(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{6,}(?:_|$)",
+    r"(?i)(?:^|_|[g-z])(?!\d{0,5}(?:b?f\d{1,2})+(?![0-9a-f]))(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{6,}(?:_|$)",
     "letters and digits that spell a digest and no types",
-    ("ad5ff67", "kernel_a1fc9e7_0"), ("f16f16", "bf16f32", "add2d", "decoded", "123456", "softmax1"),
+    ("ad5ff67", "kernel_a1fc9e7_0", "git9c2417ab", "rev1a2b3c4"),
+    ("f16f16", "bf16f32", "s1688bf16", "add2d", "decoded", "123456", "softmax1"),
 )
 ABSOLUTE_PATH: Final = Pattern(
     r"^(?:-[ILWB])?(?:/|~|\.\./|[A-Za-z]:)(?=.*[A-Za-z])[^:]*(?:/|$)",
@@ -82,6 +90,11 @@ PLACE: Final = Pattern(
 BLOCK: Final = Pattern(
     r"^\(?\d{1,10}(?:, ?\d{1,5}){2}\)?$", "a grid or a block, as Nsight Compute prints it",
     "(128, 1, 1)", ("128", "232007"),
+)
+GROUP: Final = Pattern("[0-9A-Za-z]+", "letters and digits in a row", ("9C73", "a"), "-")
+CODED: Final = Pattern(
+    r"(?i)^(?!(?:b?f|tf|fp|u?int)\d+$)(?=[0-9]*[a-z])(?=[a-z]*[0-9])[0-9a-z]{4,}$",
+    "letters and digits mixed, that are no type", ("9C73", "MS0L", "a1b2"), ("bf16", "int64", "H20", "1024", "name"),
 )
 GLUED: Final = Pattern(
     r"(?<=[a-z]{2})(?<!Policy)\d{4,}", "more digits behind letters than software writes", "name7964",

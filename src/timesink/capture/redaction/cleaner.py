@@ -119,7 +119,11 @@ class Cleaner:
     def _words(self, text: str) -> str:
         if text.isascii() and "\\" not in text and not any(map(str.isalnum, text)):
             return text
-        return self._judged_together(texts.CHUNK.sub(self._chunk, text), self._numbers)
+        kept, at = "", 0
+        for found in texts.BYTES.finditer(text):
+            kept += texts.CHUNK.sub(self._chunk, text[at : found.start()]) + self._placeholder(found.group())
+            at = found.end()
+        return self._judged_together(kept + texts.CHUNK.sub(self._chunk, text[at:]), self._numbers)
 
     def _judged_together(self, text: str, numbers: Callable[[re.Match[str]], str]) -> str:
         """Numbers and words that stand in a row."""
@@ -147,6 +151,8 @@ class Cleaner:
             rest = library["kept"] if library else chunk.rstrip("/").rpartition("/")[2]
             chunk = rest if library or chunk.count("/") > 1 else ""
         unknown = [word for word in texts.WORD.findall(chunk) if not is_known(word)]
+        if not unknown and _is_serial(chunk):
+            return self._placeholder(chunk)
         if not any(any(map(str.isdecimal, word)) for word in unknown):
             return texts.WORD.sub(self._word, chunk)
         file, dot, suffix = chunk.rpartition(".")  # of a key or an address, a part that is left tells of the rest
@@ -297,6 +303,14 @@ def is_symbol(word: str) -> bool:
 
 
 _LONGEST_CODE, _LONGEST_PART = 3, 8  # letters in a row, and characters between underscores
+_CODES_OF_A_SERIAL = 3  # the name of a GPU's board has two
+
+
+def _is_serial(chunk: str) -> bool:
+    """Whether codes of letters and digits stand in a row and none has a word, as in a serial number."""
+    has_word = any(len(piece) >= _LONGEST_CODE and piece.isalpha() for piece in texts.PIECE.findall(chunk))
+    codes = sum(texts.CODED.match(one) is not None for one in texts.GROUP.findall(chunk))
+    return codes >= _CODES_OF_A_SERIAL and not has_word
 
 
 def _is_mangled(word: str) -> bool:

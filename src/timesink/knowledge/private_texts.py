@@ -25,11 +25,10 @@ SPELLED: Final = Pattern(
     ("\\u006a", "%4A", "ann@box", "https://x", "02:42:ac:11:00:02", "fe80::1:2"), ("a/b", "12 %", "c10::cuda"),
 )
 BYTES: Final = Pattern(
-    r"(?i)(?<![0-9a-z])(?=[^g-wyz]*[a-f])(?:(?:0x|\\x|[=%{])?[0-9a-f]{2}(?![0-9a-z])[^0-9a-z\n]{0,3}){3,}"
-    r"(?:0x|\\x|[=%{])?[0-9a-f]{2}(?![0-9a-z])",
-    "bytes in a row, in hexadecimal",
+    r"(?i)(?<![0-9a-z])(?:0?x)?[0-9a-f]{2}(?:[^0-9a-z\n]{1,4}(?:0?x)?[0-9a-f]{2}){3,}(?![0-9a-z])",
+    "bytes in a row, in hexadecimal where there is a letter",
     ("=6B=61=7A=6F", "6b 61 7a 6f", "0x6b, 0x61, 0x7a, 0x6f", "{6b}{61}{7a}{6f}"),
-    ("16, 32, 64, 16", "be an ad of", "6b 61 7a", "f16 f32 f16 f32"),
+    ("be an ad of", "6b 61 7a", "f16 f32 f16 f32"),
 )
 ADDRESS: Final = Pattern(
     r"(?<![\w.])(?=[\w:]{0,40}\w:\w)(?:[0-9A-Fa-f]{1,4}:{1,2}){1,8}[0-9A-Fa-f]{1,4}(?!\w)"

@@ -121,6 +121,8 @@ class Cleaner:
             return text
         kept, at = "", 0
         for found in texts.BYTES.finditer(text):
+            if not any(letter in "abcdef" for letter in found.group().lower()):
+                continue  # numbers, judged as such
             kept += texts.CHUNK.sub(self._chunk, text[at : found.start()]) + self._placeholder(found.group())
             at = found.end()
         return self._judged_together(kept + texts.CHUNK.sub(self._chunk, text[at:]), self._numbers)

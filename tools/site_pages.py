@@ -88,7 +88,8 @@ def _rules() -> dict[str, Any]:
     ]
     return {
         "answers": answers,
-        "gauges": [asdict(gauge) for gauge in choice.GAUGES],
+        "gauges": [{**asdict(gauge), "said": gauge.patterns} for gauge in choice.GAUGES],
+        "units": dict(choice._UNITS),
         "slow_step_ms": choice._SLOW_STEP_MS,
         "fewer_steps": list(choice._FEWER_STEPS),
         "percent": choice._PERCENT.pattern,
@@ -110,7 +111,8 @@ def which_page() -> str:
 
 Say what is wrong, and move the sliders whose figures you know. The answer is the capture to begin with: that of the
 rule below of which most words stand in your sentence. In a terminal the same rules answer
-`timesink doctor "step slow, GPU utilization 60 %"`, with `--short-kernels`, `--one-kernel`, `--ranks` and `--step-ms`.
+`timesink doctor "step slow, GPU utilization 60 %"`. Figures may stand in the sentence: "80 % of kernels are short",
+"one kernel takes 45 %", "8 ranks", "a step takes 20 s".
 
 {_PICKER}
 <script type="application/json" id="which-rules">{data}</script>

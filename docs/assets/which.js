@@ -6,23 +6,31 @@ document.addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("which-answer");
   if (!island || !input || !place) return;
   const rules = JSON.parse(island.textContent);
+  const gauges = rules.gauges.map((gauge) => ({ ...gauge, patterns: gauge.said.map((pattern) => new RegExp(pattern)) }));
   const answers = rules.answers.map((answer) => ({ ...answer, patterns: answer.words.map((word) => new RegExp(word)) }));
   const named = (name) => answers.find((answer) => answer.name === name);
 
-  const stated = (text) => {
-    const found = new RegExp(rules.percent).exec(text);
-    return found && rules.speaks_of_use.some((word) => text.includes(word)) ? Number(found[1]) : null;
+  const stated = (symptom) => {
+    let text = symptom.toLowerCase();
+    const figures = new Map();
+    for (const gauge of gauges) for (const pattern of gauge.patterns) {
+      const found = pattern.exec(text);
+      if (!found) continue;
+      figures.set(gauge.name, Number(found[1]) * rules.units[found[2]]);
+      text = `${text.slice(0, found.index)} ${text.slice(found.index + found[0].length)}`;
+    }
+    const share = new RegExp(rules.percent).exec(text);
+    if (share && rules.speaks_of_use.some((word) => text.includes(word))) figures.set(gauges[0].name, Number(share[1]));
+    return [figures, text];
   };
 
   const known = new Map();  // what the sliders say, by the name of the gauge
 
   const choose = (symptom) => {
-    const text = symptom.toLowerCase();
+    const [said, text] = stated(symptom);
     const matched = new Map(answers.map((answer) => [answer, answer.patterns.map((word) => word.exec(text)).filter(Boolean).map((found) => found[0])]));
-    const figures = new Map(known);
-    const percent = stated(text);
-    if (percent !== null && !figures.has(rules.gauges[0].name)) figures.set(rules.gauges[0].name, percent);
-    for (const gauge of rules.gauges) {
+    const figures = new Map([...said, ...known]);
+    for (const gauge of gauges) {
       if (!figures.has(gauge.name)) continue;
       const value = figures.get(gauge.name);
       const [yes, no] = value >= gauge.at ? [gauge.above, gauge.below] : [gauge.below, gauge.above];
@@ -85,6 +93,6 @@ document.addEventListener("DOMContentLoaded", () => {
   };
 
   input.addEventListener("input", show);
-  rules.gauges.forEach(slider);
+  gauges.forEach(slider);
   show();
 });

@@ -7,13 +7,36 @@ from tests.browser.pages import launched, needs_browser
 from tests.docs.commands import ROOT
 
 import site_pages
-from timesink.capture.choice import ANSWERS, GAUGES, QUESTIONS, UNSURE, choose, command_of
-from timesink.cli.which import KnownFigures
-from timesink.records import field_names
+from timesink.capture.choice import ANSWERS, GAUGES, QUESTIONS, UNSURE, choose, command_of, stated
+
+SAID: dict[str, dict[str, float]] = {
+    "80 % of the kernels are short": {"short_kernels": 80},
+    "80% of all kernels take less than 10 us on the GPU": {"short_kernels": 80},
+    "80 % of kernels under 10 us, 8 ranks": {"short_kernels": 80},
+    "slow: 62.5 percent short kernels": {"short_kernels": 62.5},
+    "tiny kernels make up 45 %": {"short_kernels": 45},
+    "one kernel takes 45 % of the GPU time": {"one_kernel": 45},
+    "a single kernel is 20 % of the step": {"one_kernel": 20},
+    "45 % of the step is spent in one kernel": {"one_kernel": 45},
+    "a step takes 20 s": {"step_ms": 20_000},
+    "steps of 800 ms": {"step_ms": 800},
+    "step time is about 1.5 minutes": {"step_ms": 90_000},
+    "12 seconds per step": {"step_ms": 12_000},
+    "GPU 95 % busy, one kernel takes 45 %, a step takes 20 s": {"gpu_busy": 95, "one_kernel": 45, "step_ms": 20_000},
+    "80 % of kernels are short, GPU utilization 95 percent": {"gpu_busy": 95, "short_kernels": 80},
+    # none of them
+    "a kernel has 45 % occupancy": {},
+    "rank 8 hangs after 300 steps": {},
+    "step 20 stalls": {},
+    "a latency of 2 s": {},
+    "idle for 5 ms of a step": {},
+    "20 sheep a step": {},
+}
 
 SYMPTOMS = (
     "step slow, GPU utilisation 60 %",
     "step slow, gpu busy 95 percent",
+    "is it bandwidth or compute",
     "CUDA out of memory after 300 steps",
     "ranks wait for each other in nccl all-reduce",
     "one kernel has bank conflicts and low occupancy",
@@ -32,6 +55,7 @@ SYMPTOMS = (
     "training is slow",
     "",
     "constructor",
+    *SAID,
     "é GPU idle Δ",
 )
 
@@ -80,8 +104,26 @@ def test_a_slow_step_is_captured_a_few_times_and_only_where_steps_are_counted() 
         assert "--timed" not in command_of(choose(symptom, gauges={"step_ms": 10_000}).answer, ["x"])
 
 
-def test_the_options_of_the_command_are_the_gauges() -> None:
-    assert list(field_names(KnownFigures)) == [gauge.name for gauge in GAUGES]
+@pytest.mark.parametrize("symptom", SAID)
+def test_a_symptom_may_state_figures(symptom: str) -> None:
+    assert stated(symptom)[0] == SAID[symptom]
+
+
+@pytest.mark.parametrize("share", [10, 15, 45])
+def test_a_figure_that_is_said_counts_as_one_that_is_given(share: int) -> None:
+    """Its words count no second time: a kernel that takes little is no reason to look at it."""
+    said, given = choose(f"slow, one kernel takes {share} %"), choose("slow, ", gauges={"one_kernel": share})
+    assert said == given
+    short, few = choose(f"{share} % of kernels are short, a step takes 20 s"), {"short_kernels": share, "step_ms": 2e4}
+    assert short == choose(", ", gauges=few)
+    assert choose("a step takes 20 s", gauges={"step_ms": 1}).answer == choose("").answer
+
+
+def test_every_figure_of_the_page_can_be_said() -> None:
+    """Those of the ranks are a word of their rule."""
+    figures = {name for known in SAID.values() for name in known}
+    assert figures == {gauge.name for gauge in GAUGES} - {"ranks"}
+    assert choose("slow on 8 ranks").answer.name == choose("slow", gauges={"ranks": 8}).answer.name == "ranks"
 
 
 @pytest.mark.slow
@@ -96,7 +138,7 @@ def test_the_sliders_answer_as_the_command_does(tmp_path: Path) -> None:
     with launched(str(tmp_path / "profile")) as browser:
         page = browser.new_page()
         page.goto(path.as_uri())
-        for symptom in ("", "GPU utilisation 30 %", "training is slow"):
+        for symptom in ("", "GPU utilisation 30 %", "training is slow", "one kernel takes 45 %, a step takes 20 s"):
             page.fill("#which-symptom", symptom)
             for known in KNOWN:
                 while (forget := page.locator("#which-gauges button:visible")).count():

@@ -46,7 +46,7 @@ class Case:
 
 
 CASES = {
-    "doctor SYMPTOM": Case("doctor step slow", "doctor --gpu-utilization 200", alone=0),
+    "doctor SYMPTOM": Case("doctor step slow", "doctor step slow --from no-such-file", alone=0),
     "doctor --checklist": Case("doctor --checklist", "doctor --checklist no-such-file", alone=0),
     "capture torch": Case("capture torch --print -- python train.py", "capture torch --dry-run -- ./no-such-program"),
     "capture nsys": Case(

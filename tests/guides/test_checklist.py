@@ -82,12 +82,12 @@ def test_one_change_is_ticked_where_one_thing_differs(
     change: Change, says: str, hour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = edited(hour, tmp_path / "before"), edited(hour, tmp_path / "after", change)
-    row = items(capsys, after, "--against", before)["one change"]
+    row = items(capsys, after, before)["one change"]
     assert (row["state"], row["found"]) == ("✓", says)
-    same = items(capsys, before, "--against", before)["one change"]
+    same = items(capsys, before, before)["one change"]
     assert (same["state"], same["found"]) == ("open", "nothing differs")
     two = edited(hour, tmp_path / "two", change, lambda of: of.update(config_files={"c.yaml": "1"}))
-    row = items(capsys, two, "--against", before)["one change"]
+    row = items(capsys, two, before)["one change"]
     assert row["state"] == "open" and says in row["found"] and "c.yaml" in row["found"]
 
 
@@ -107,4 +107,4 @@ def test_a_foreign_trace_and_damage_are_no_capture(tmp_path: Path, capsys: pytes
     assert run(["doctor", "--checklist", str(tmp_path / "t.json")]) == 2
     (tmp_path / "manifest.json").write_text('{"timesink_manifest": 1, "gpus": 3, "ranks": [1], "git": [], "steps": 7}')
     assert ticked(items(capsys, tmp_path)) == {"nothing is missing"}
-    assert run(["doctor", "--checklist", "--against", str(tmp_path)]) == 2
+    assert run(["doctor", "--checklist", str(tmp_path), str(tmp_path / "t.json")]) == 2

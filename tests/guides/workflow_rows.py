@@ -7,7 +7,7 @@ from tests.guides.workflow_breaks import Column, Held, Instead, Row, Words
 LAB, TRACE, ONE = "lab_before", "trace.json.gz", "kernels one_launch --id 0"
 ROOFLINE, COALESCING = "kernels --roofline roofline", "kernels coalescing.ncu-rep --id 0"
 ATOMICS = "kernels atomics.ncu-rep --id 0"
-POINT = "kernels --roofline --point 550e9,268MB,670us"
+POINT = "kernels --roofline --point '550e9,268MB,670us"
 D1, D2 = (f"ranks --pipeline depth{depth}.rank0.jsonl depth{depth}.rank1.jsonl" for depth in (1, 2))
 TRACED = "ranks --pipeline depth1.rank0.json depth1.rank1.json"
 DIAGNOSED = "diagnose depth1.rank0.json depth1.rank1.json"
@@ -137,7 +137,7 @@ ROWS: Final = (
         (Column("roofline", "l2_ratio"), Column("roofline", "l1_ratio"), Column("roofline", "roof"))),
     Row("one change at a time", (f"verify -q --whole --pairs 2 --toggle NAME=A/B {SPIN}",), ("variable NAME A B",),
         (Words("variable NAME"), Instead(f"verify -q --whole --pairs 2 --toggle NAME=B/A {SPIN}")), None),
-    Row("the checklist of one change at a time", (f"doctor --checklist lab_after --against {LAB}",),
+    Row("the checklist of one change at a time", (f"doctor --checklist lab_after {LAB}",),
         ("8 of 13 are fixed and written down", "warm-up ✓ 7 steps before those that count",
          "repeats ✓ 10 steps of", "one change open argument 3: absent -> workers=4; setting threads: 6 -> 1"),
         (Column("checklist", "state"), Column("checklist", "found"), Instead(f"doctor --checklist {LAB}"),
@@ -149,10 +149,10 @@ ROWS: Final = (
     Row("the roofline", (ROOFLINE,), ("760 852 89.2 % 76.8 % 810 254 compute 206,183,596,032 counted", "profiled"),
         (Column("roofline", "specified_ratio"),
         Column("roofline", "teraflops_per_s"), Column("roofline", "intensity"), Column("roofline", "flops"))),
-    Row("a roofline of three numbers: operations, bytes, time", (f"{POINT} --gpu 'H100 SXM5'",),
+    Row("a roofline of three numbers: operations, bytes, time", (f"{POINT},H100 SXM5'",),
         ("2,052 295 compute 821 83.0 % 0.4 11.9 % 989 83.0 %", "H100 SXM5 fp16 989 TFLOP/s, DRAM 3.35 TB/s"),
         (Column("points", "compute_ratio"), Column("points", "ridge"), Column("points", "side"),
-         Instead(f"{POINT} --gpu 'H100 SXM5' --precision fp8"), Instead(f"{POINT} --gpu 'H100 PCIe'"))),
+         Instead(f"{POINT},H100 SXM5,fp8'"), Instead(f"{POINT},H100 PCIe'"))),
     Row("every operator classified", (f"show ops {TRACE} --top 60", "show ops two_kernels.sqlite"),
         ("336 MB 799 compute 792 721 339 us 372 us 91.1 % 2.99 %", "pointwise 37.0 ms 73.0 % 83.2 %"),
         (Column("operators", "intensity"), Column("operators", "attained_ratio"), Column("kernels", "dram_ratio"))),
@@ -226,9 +226,9 @@ ROWS: Final = (
         (Words("22.0 ms"),)),
     Row("both shares below 30 %: stalled, on what", (ATOMICS,), ("long_scoreboard 62.8 %",),
         (Column("stalls_0", "wait_ratio"),)),
-    Row("sliders to choose a tool", ("doctor slow --gpu-utilization 95 --one-kernel 45", "doctor --help-all"),
+    Row("sliders to choose a tool", ("doctor slow, GPU 95 % busy, one kernel takes 45 %", "doctor --help-all"),
         ("timesink capture ncu --set full --launch-count 1", "kernel 45%"),
-        (Instead("doctor slow --gpu-utilization 95"), Words("--launch-count 1"))),
+        (Instead("doctor slow, GPU 95 % busy"), Words("--launch-count 1"))),
     Row("ranges data_load, forward, backward, optimizer", (f"capture torch --print --auto-ranges {RUN}",),
         ('"auto_ranges": true',), (Instead(f"capture torch --print {RUN}"),)),
     Row("keep the report for the desktop program",

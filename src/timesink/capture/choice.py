@@ -50,7 +50,8 @@ class CaptureAdvice:
 class Gauge:
     """One figure, from `low` to `high` by `step`. From `at` on it speaks for the answer `above`, under it for `below`
     ('' for none); each clears what else spoke for the other. `phrase` is how it is said; its words count as those of
-    the question do: a share that one kernel takes has fewer than idle time, which hides how slow kernels are."""
+    the question do: a share that one kernel takes has fewer than idle time, which hides how slow kernels are. `said` is
+    how a question states it, with `#%` or `#s` for a share or a time; ranks are a word of their rule."""
 
     name: str
     label: str
@@ -62,6 +63,17 @@ class Gauge:
     above: str
     below: str
     phrase: str
+    said: Sequence[str] = ()
+
+    @property
+    def patterns(self) -> list[str]:
+        """What states it, as regular expressions that mean the same in JavaScript; groups: its number and its unit."""
+        times = "|".join(unit for unit in _UNITS if unit not in _SHARES)
+        # built from what people say: a number, with or without a space before its unit
+        number, shares = r"(\d+(?:\.\d+)?) ?", "|".join(_SHARES)
+        texts = (text.replace("#%", f"{number}({shares})").replace("#s", f"{number}({times})") for text in self.said)
+        # neither a part of a longer word or number, nor with an ending: 20 sheep are no seconds
+        return [rf"(?<![\w.]){text}(?!\w)" for text in texts]
 
     def speaks(self, value: float) -> tuple[str, str]:
         """The answer that the figure speaks for, and the one it speaks against; '' for none."""
@@ -88,6 +100,8 @@ UNSURE: str = _RULES["unsure"]
 QUESTIONS: Sequence[str] = _RULES["questions"]  # for who knows no word of it: each leads to a profiler
 _SLOW_STEP_MS: float = _RULES["slow_step_ms"]
 _FEWER_STEPS: tuple[str, ...] = tuple(_RULES["fewer_steps"])
+_UNITS: Mapping[str, float] = _RULES["units"]
+_SHARES = ("%", "percent")
 _BUSY, STEP = GAUGES[0], ANSWERS[-1]
 _KERNEL = next(answer for answer in ANSWERS if answer.name == "kernel")
 # The page that answers without Python looks for the same.
@@ -96,17 +110,15 @@ _SPEAKS_OF_USE = ("utilis", "utiliz", "busy", "gpu")
 
 
 def choose(symptom: str, kernel: str | None = None, gauges: Mapping[str, float] | None = None) -> CaptureChoice:
-    """The capture that answers a symptom. A kernel's name decides at once; figures (`gauges`, by the names in `GAUGES`)
-    count with the words of the symptom; `step` is what is left where no other rule has a word in it.
+    """The capture that answers a symptom. A kernel's name decides at once; figures (`gauges`, by the names in `GAUGES`,
+    before those that the symptom states) count with its words; `step` is what is left where no other rule has a word.
     """
     if kernel is not None:
         one = (*_KERNEL.options, "--kernels", re.escape(kernel))
         return CaptureChoice(replace(_KERNEL, options=one), (kernel,))
-    text, known = symptom.lower(), dict(gauges or {})
+    figures, text = stated(symptom)
+    known = {**figures, **(gauges or {})}
     matches = {answer.name: answer.find_words(text) for answer in ANSWERS}
-    stated = _PERCENT.search(text)
-    if _BUSY.name not in known and stated and any(word in text for word in _SPEAKS_OF_USE):
-        known[_BUSY.name] = float(stated.group(1))
     for gauge in GAUGES:
         if gauge.name in known:
             named, other = gauge.speaks(known[gauge.name])
@@ -121,6 +133,20 @@ def choose(symptom: str, kernel: str | None = None, gauges: Mapping[str, float] 
     if known.get("step_ms", 0.0) >= _SLOW_STEP_MS and answer.counts_steps:
         answer = replace(answer, options=(*answer.options, *_FEWER_STEPS))
     return CaptureChoice(answer, matched)
+
+
+def stated(symptom: str) -> tuple[dict[str, float], str]:
+    """The figures that a symptom states, by the names in `GAUGES`, and its other words."""
+    text, figures = symptom.lower(), dict[str, float]()
+    for gauge in GAUGES:
+        for pattern in gauge.patterns:
+            if (match := re.search(pattern, text)) is not None:
+                figures[gauge.name] = float(match[1]) * _UNITS[match[2]]
+                text = f"{text[: match.start()]} {text[match.end() :]}"
+    share = _PERCENT.search(text)
+    if share is not None and any(word in text for word in _SPEAKS_OF_USE):
+        figures[_BUSY.name] = float(share[1])
+    return figures, text
 
 
 def command_of(answer: CaptureAdvice, program: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
 from timesink.cli.options import NO_CACHE, PATHS, PageOutput, gpu_named, number_named, read_traces
@@ -179,48 +179,23 @@ def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trac
     return trace
 
 
-class Points(Record, kw_only=True):
-    """Work of which only three numbers are known, without a report."""
-
-    points: Annotated[
-        list[str] | None,
-        Option(
-            "--point",
-            "FLOP,BYTES,TIME",
-            "Instead of a report: operations, bytes of DRAM and time, such as 550e9,268MB,670us; may be repeated.",
-        ),
-    ] = None
-    gpu: Annotated[
-        str | None,
-        Option("--gpu", "NAME", "With --point: the GPU, such as 'H100 SXM5'.", complete=completion.gpus),
-    ] = None
-    precision: Annotated[
-        Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"],
-        Option("--precision", "FORMAT", "With --point: the format that it computes in."),
-    ] = "fp16"
-
-    def page(self) -> Page:
-        """Where they stand under the roofs of the datasheet."""
-        from timesink.knowledge.gpus import Precision
-        from timesink.views.roofline import Work, points_page
-
-        if self.gpu is None:
-            raise UsageError("which GPU did the work is not said", remedy="add --gpu 'H100 SXM5', for one")
-        sheet, precision = gpu_named(self.gpu), Precision(self.precision)
-        if precision not in sheet.flops:
-            raise UsageError(f"the peak of {sheet.product} in {precision} is not known", remedy="give --precision")
-        return points_page([Work.parse(text) for text in self.points or ()], sheet, precision)
-
-
 def roofline(
     report: Annotated[
         Path | None,
         Argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or a page of ncu, as CSV or text."),
     ] = None,
     against: Annotated[Path | None, Option("--against", "REPORT", "Draw where this later report has them.")] = None,
+    points: Annotated[
+        list[str] | None,
+        Option(
+            "--point",
+            "FLOP,BYTES,TIME,GPU[,FORMAT]",
+            "Instead of a report: operations, bytes of DRAM, time, GPU and format of the numbers (else fp16), such as "
+            "'550e9,268MB,670us,H100 SXM5,bf16'; may be repeated.",
+        ),
+    ] = None,
     no_cache: Annotated[bool, NO_CACHE] = False,
     *,
-    numbers: Points,
     writing: PageOutput,
 ) -> int:
     """Draw the roofline of profiled kernels.
@@ -230,7 +205,7 @@ def roofline(
     report: operations, bytes and time are placed under the roofs of a datasheet.
     """
     target = writing.sink([path for path in (report, against) if path is not None])
-    if (report is None) == (numbers.points is None) or (against is not None and report is None):
+    if (report is None) == (points is None) or (against is not None and report is None):
         raise UsageError("give either a report or --point", remedy="timesink kernels --roofline REPORT")
     is_picture = target.path is not None and target.path.suffix.lower() == ".svg"
     if against is not None and not is_picture and target.form is not Format.HTML:
@@ -238,7 +213,7 @@ def roofline(
             "arrows need a picture", remedy="add -o roof.svg or -o roof.html; `timesink kernels` compares in a table"
         )
     with working("drawing the roofline"):
-        page = numbers.page() if report is None else _under_roofs(report, against, not no_cache)
+        page = _of_numbers(points or ()) if report is None else _under_roofs(report, against, not no_cache)
         if is_picture:
             from timesink.render.svg import chart_file
 
@@ -246,6 +221,21 @@ def roofline(
         else:
             target.show(page)
     return 0
+
+
+def _of_numbers(points: Sequence[str]) -> Page:
+    """Where work of which only numbers are known stands under the roofs of the datasheet."""
+    from timesink.knowledge.gpus import Precision
+    from timesink.views.roofline import Work, points_page
+
+    works = [Work.parse(text) for text in points]
+    (gpu, form), *others = dict.fromkeys((work.gpu, work.form) for work in works)
+    if others:
+        raise UsageError("points of one picture are under the roofs of one GPU and one format")
+    sheet = gpu_named(gpu)
+    if form not in sheet.flops:
+        raise unknown(f"peak of {sheet.product}", form, [str(known) for known in sheet.flops])
+    return points_page(works, sheet, Precision(form))
 
 
 def _under_roofs(report: Path, against: Path | None, cache: bool) -> Page:

@@ -10,32 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from timesink.cli.options import PageOutput, of_run, read_traces
 from timesink.cli.parameters import Argument, Option
 from timesink.errors import UsageError
-from timesink.records import Record, as_plain
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
     from timesink.views import Page
-
-
-class KnownFigures(Record, kw_only=True):
-    """What is known of the program before a capture; the fields are the gauges of `timesink.capture.choice`."""
-
-    gpu_busy: Annotated[
-        float | None, Option("--gpu-utilization", "PERCENT", "As nvidia-smi shows it.", least=0, most=100)
-    ] = None
-    short_kernels: Annotated[
-        float | None, Option("--short-kernels", "PERCENT", "Kernels that take less than 10 us.", least=0, most=100)
-    ] = None
-    one_kernel: Annotated[
-        float | None, Option("--one-kernel", "PERCENT", "Of the step, what one kernel takes.", least=0, most=100)
-    ] = None
-    ranks: Annotated[int | None, Option("--ranks", "N", "Ranks of the job.", least=1)] = None
-    step_ms: Annotated[float | None, Option("--step-ms", "MS", "What a step takes.", least=0)] = None
-
-    @property
-    def gauges(self) -> dict[str, float]:
-        """Those that were given, by name."""
-        return {name: value for name, value in as_plain(self).items() if value is not None}
 
 
 def doctor(
@@ -46,20 +24,20 @@ def doctor(
     ] = None,
     program: Annotated[str, Option("--program", "CMD", "Your program.")] = "python train.py",
     *,
-    figures: KnownFigures,
     writing: PageOutput,
 ) -> int:
     """Show which profilers work here, or which one answers a question.
 
     Reading and diagnosing traces needs none of the tools; they are for captures and for .nsys-rep files. With a
-    SYMPTOM or figures: the profiler that answers it, and its exact command; why not the others, what it costs and what
-    to read first, by a list of rules, each with its words. `timesink doctor "ranks wait for each other"`.
+    SYMPTOM, figures in it too: the profiler that answers it, and its exact command; why not the others, what it costs
+    and what to read first, by a list of rules, each with its words. `timesink doctor "ranks wait for each other"`,
+    `timesink doctor "GPU 95 % busy, one kernel takes 45 %, 80 % of kernels under 10 us, 8 ranks, a step takes 20 s"`.
     """
     target = writing.sink([source] if source else [])
     if source is not None:
         target.show(undecided_page(undecided_of(source), program))
-    elif symptom or figures.gauges or kernel is not None:
-        target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
+    elif symptom or kernel is not None:
+        target.show(answer_page(" ".join(symptom or ()), kernel, program))
     else:
         from timesink.cli.doctor import doctor_page
 
@@ -69,25 +47,23 @@ def doctor(
 
 def checklist(
     capture: Annotated[Path | None, Argument("CAPTURE", "A folder that timesink capture made.")] = None,
-    against: Annotated[Path | None, Option("--against", "BEFORE", "The capture before the change.")] = None,
-    root: Annotated[Path, Option("--root", "DIR", "Where hypotheses are kept.", rare=True)] = Path(".timesink"),
+    before: Annotated[Path | None, Argument("BEFORE", "The capture before the change.")] = None,
     *,
     writing: PageOutput,
 ) -> int:
     """List what to fix and to write down before two measurements are compared, ticked by a capture.
 
-    One change at a time needs all else to be the same: program, shapes, versions, clocks, warm-up, repeats.
+    One change at a time needs all else to be the same: program, shapes, versions, clocks, warm-up, repeats. What is
+    expected of it is an open entry of the ledger in .timesink.
     """
     from timesink.capture.checklist import checklist as items_of
     from timesink.verify.ledger import read
     from timesink.views import Page, listed
 
-    target = writing.sink([path for path in (capture, against) if path is not None])
-    if against is not None and capture is None:
-        raise UsageError("--against needs the capture after the change", remedy="give both folders")
-    made, before = (None if path is None else _manifest(path) for path in (capture, against))
-    is_open = sum(not entry.closed for entry in read(root / "ledger.jsonl"))
-    items = items_of(made or {}, before, is_open)
+    target = writing.sink([path for path in (capture, before) if path is not None])
+    made, made_before = (None if path is None else _manifest(path) for path in (capture, before))
+    is_open = sum(not entry.closed for entry in read(Path(".timesink") / "ledger.jsonl"))
+    items = items_of(made or {}, made_before, is_open)
     rows = [(one.what, "✓" if one.is_held else "open", one.found, "" if one.is_held else one.to_do) for one in items]
     held = sum(one.is_held for one in items)
     title = f"{held} of {len(items)} are fixed and written down" + (f" in {capture}" if capture else "")
@@ -103,14 +79,14 @@ def _manifest(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
+def answer_page(symptom: str, kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
-    from timesink.capture.choice import COSTS, QUESTIONS, UNSURE, choose, command_of
+    from timesink.capture.choice import COSTS, QUESTIONS, UNSURE, choose, command_of, stated
     from timesink.views import Page, listed
 
-    chosen = choose(symptom, kernel, gauges)
+    chosen = choose(symptom, kernel)
     answer, command = chosen.answer, shlex.split(program)
-    if not (chosen.matched or gauges):
+    if not (chosen.matched or stated(symptom)[0]):
         asked = ((text, shlex.join(command_of(choose(text).answer, command))) for text in QUESTIONS)
         return Page(UNSURE, (listed("which.questions", asked),))
     rows = (

@@ -12,7 +12,7 @@ from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_rooflines
 from timesink.measures.counters.sheet import KernelSheet, kernel_sheets
 from timesink.model.trace import Trace
-from timesink.records import Record, field_names
+from timesink.records import Record
 from timesink.units import bytes_text, rate_text, share_text
 from timesink.views import Cell, Page, Sheet, listed
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
@@ -24,21 +24,25 @@ _IDS_SHOWN = 12  # of launches without a point, as fit on a line
 
 
 class Work(Record):
-    """Operations, bytes to and from DRAM, and the seconds that both take."""
+    """Operations, bytes to and from DRAM, the seconds that both take, and the GPU and the format of the numbers."""
 
     flops: float
     bytes: float
     seconds: float
+    gpu: str
+    form: str = "fp16"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``550e9,268MB,670us``: operations, bytes and a time, each with a unit or in operations, bytes and seconds."""
-        values = [_size(part.strip()) for part in text.split(",")]
-        if len(values) != len(field_names(cls)) or not all(0 < value < math.inf for value in values):
+        """``550e9,268MB,670us,H100 SXM5``: the first three with a unit or in operations, bytes and seconds."""
+        parts = [part.strip() for part in text.split(",")]
+        values, named = [_size(part) for part in parts[:3]], parts[3:]
+        if len(named) not in (1, 2) or not all(named) or not all(0 < value < math.inf for value in values):
             raise UsageError(
-                f"{text!r} is no operations, bytes and time", remedy="write such as --point 550e9,268MB,670us"
+                f"{text!r} is no operations, bytes, time and GPU",
+                remedy="write such as --point '550e9,268MB,670us,H100 SXM5'",
             )
-        return cls(*values)
+        return cls(values[0], values[1], values[2], *named)
 
 
 _SIZES = {

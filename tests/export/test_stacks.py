@@ -68,6 +68,15 @@ def test_a_trace_without_stacks_and_ranges_is_refused() -> None:
         write_collapsed(trace_of(bare), io.StringIO())
 
 
+@pytest.mark.parametrize("time", ["gpu", "idle"])
+def test_stacks_of_the_cpu_alone_are_not_called_absent(time: Literal["gpu", "idle"]) -> None:
+    of_the_host = trace_of(TRACE[TRACE.index("frames |") :])
+    with pytest.raises(UsageError, match=f"no stack of the trace has {time} time") as refused:
+        write_collapsed(of_the_host, io.StringIO(), time)
+    assert "--time host" in refused.value.remedy
+    assert write_collapsed(of_the_host, io.StringIO(), "host") == 2
+
+
 Call = tuple[str, int, int]
 
 

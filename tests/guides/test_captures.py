@@ -12,6 +12,8 @@ from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
 from tests.guides.conftest import ROOT
 
 from timesink.cli.app import run
+from timesink.cli.parser import loaded
+from timesink.knowledge.profiler_texts import SPELLED_HERE
 
 # Both write down what they were called with; then nsys records and exports, and ncu reports, what $HELD names.
 NOTED = 'for word in "$@"; do echo "$word" >> "$CALLED"; done\necho >> "$CALLED"\n'
@@ -102,3 +104,36 @@ def test_a_small_report_that_is_kept_says_what_it_holds(called: Called, capsys: 
         told = "report.nsys-rep is 182 kB and holds 8 steps, 1344 CUDA API calls, 690 kernels" in said
         assert told is keep
         assert ("its size grows with the steps that --steps records" in said) is keep
+
+
+# What the guides type to the profilers, and what is to be typed here.
+OWN_OPTIONS = (
+    ("ncu", "--set full --target-processes all", "nothing to type: always all"),
+    ("ncu", "--kernel-name rmsnorm_fwd --launch-count 1", "--kernels"),
+    ("ncu", "--replay-mode application", "--replay"),
+    ("ncu", "--launch-count 3 --csv", "timesink kernels CAPTURE -f csv"),
+    ("nsys", "-t cuda,nvtx,osrt", "--trace"),
+    ("nsys", "--trace=cuda,nvtx,osrt --sample=cpu", "--cpu-samples"),
+    ("nsys", "--trace=cuda,nvtx,osrt --stats=true", "timesink show"),
+    ("nsys", "--gpu-metrics-device=all", "--gpu-metrics"),
+    ("nsys", "--capture-range=cudaProfilerApi", "nothing to type for steps"),
+)
+
+
+@pytest.mark.parametrize(("name", "options", "here"), OWN_OPTIONS)
+def test_an_option_of_the_profiler_is_answered_with_what_is_typed_here(
+    name: str, options: str, here: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["capture", name, "--print", *shlex.split(options), "--", "python", "train.py"]) == 2
+    said = capsys.readouterr().err
+    assert f"of {name}: {here}" in said
+    assert run(["diagnose", *shlex.split(options)[-1:], "--nonsense"]) == 2  # as of any other command
+    assert "here, for" not in capsys.readouterr().err
+
+
+def test_what_is_to_be_typed_for_a_profiler_s_option_can_be_typed() -> None:
+    commands = loaded("capture").commands
+    for name, options in SPELLED_HERE.items():
+        known = {word for one in commands[name].params for word in one.opts}
+        assert options.keys().isdisjoint(known), name
+        assert {here for here in options.values() if here.startswith("--")} <= known, name

@@ -77,8 +77,12 @@ def export(
         output = Path(f"trace{NAMED[to][0]}")
     if output is None:
         raise UsageError("missing output file", remedy="give -o FILE")
-    fits = to is None or output.name.lower().endswith(NAMED[to])
-    if not fits or (table is None) != output.name.lower().endswith(WHOLE):
+    if to is not None and not output.name.lower().endswith(NAMED[to]):
+        raise UsageError(
+            f"a file for {to} is not called {output}",
+            remedy=f"give -o FILE{', or FILE'.join(NAMED[to])}, or leave --export out: the name alone says the format",
+        )
+    if (table is None) != output.name.lower().endswith(WHOLE):
         raise UsageError(
             f"cannot tell a format for this from the name {output}",
             remedy="give -o FILE.pftrace, FILE.speedscope.json or FILE.collapsed, or --table NAME with -o "

@@ -253,7 +253,14 @@ def remedies(error: TimesinkError | click.ClickException) -> list[str]:
         return [remedy] if remedy else []
     words = context.command_path.split()
     usage = " ".join(context.get_usage().split())
-    return [usage.replace("Usage", "usage", 1), " ".join([f"`{words[0]} help", *words[1:]]) + "` says more"]
+    told = [usage.replace("Usage", "usage", 1), " ".join([f"`{words[0]} help", *words[1:]]) + "` says more"]
+    option = getattr(error, "option_name", "")
+    if option and words[-2:-1] == ["capture"]:
+        from timesink.knowledge.profiler_texts import SPELLED_HERE
+
+        here = SPELLED_HERE.get(words[-1], {}).get(option)
+        told[:0] = [f"here, for {option} of {words[-1]}: {here}"] if here else []
+    return told
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -268,5 +268,8 @@ class ShownArgument(_Listing, click.Argument):
         found = super().process_value(ctx, value)
         for path in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
             if isinstance(path, Path) and (why := _why_not_there(path)) and not _has_ranks(path):
-                raise UnreadableTrace(path, why, remedy="check the path")
+                views = ", ".join(choice for choice, _ in getattr(ctx.command, "modes", ()))
+                is_word = views and path.name == str(path) and not path.suffix
+                remedy = "check the path" + (f", or choose a view: {views}" if is_word else "")
+                raise UnreadableTrace(path, why, remedy=remedy)
         return found

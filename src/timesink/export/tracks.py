@@ -223,6 +223,8 @@ def write_collapsed(trace: Trace, file: IO[str], time: Time = "gpu") -> int:
     """Write every stack and return how many; `UsageError` where there is none. Several ranks are told apart."""
     times = stack_times(trace, time)
     if not any(stack for _, stack, _ in times):
+        if time != "host" and any(stack for _, stack, _ in stack_times(trace, "host")):
+            raise UsageError(f"no stack of the trace has {time} time", remedy="--time host is the CPU's")
         raise UsageError("the trace holds no stacks and no ranges", remedy="record them: capture torch --stacks")
     several = len({rank for rank, _, _ in times}) > 1
     totals: dict[str, int] = {}

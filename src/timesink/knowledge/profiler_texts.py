@@ -181,3 +181,25 @@ CUDA_CALL: Final = Pattern(
     "^(?:cu|cuda|hip)[A-Z]", "a call into the CUDA or HIP runtime or driver, by its name (nsys stats)",
     ("cudaLaunchKernel", "cuLaunchKernelEx"), "pthread_cond_wait",
 )
+_NOTHING, _WINDOW = "nothing to type", "nothing to type for steps; --whole records all, --delay and --duration a time"
+_SUMS = "timesink show, ranges and calls of it: the tables, once captured"
+SPELLED_HERE: Final = {
+    "nsys": {
+        "-t": "--trace", "-s": "--cpu-samples", "--sample": "--cpu-samples", "--stats": _SUMS, "--export": _NOTHING,
+        "-c": _WINDOW, "--capture-range": _WINDOW, "--capture-range-end": _WINDOW, "-y": "--delay", "-d": "--duration",
+        "--gpu-metrics-device": "--gpu-metrics", "--gpu-metrics-devices": "--gpu-metrics",
+        "--cuda-memory-usage": "--memory", "--cuda-graph-trace": f"{_NOTHING}: node",
+        "--python-sampling": "--cpu-samples", "--python-backtrace": "--cpu-samples", "--pytorch": "--auto-ranges",
+    },
+    "ncu": {
+        "--target-processes": f"{_NOTHING}: always all", "-k": "--kernels", "--kernel-name": "--kernels",
+        "-s": "--launch-skip", "-c": "--launch-count", "--export": "--output", "--replay-mode": "--replay",
+        "--clock-control": "--clocks", "--csv": "timesink kernels CAPTURE -f csv, once captured",
+        "--page": "timesink kernels CAPTURE, once captured", "--import-source": _NOTHING,
+    },
+    "torch": {
+        "--wait": "--settle", "--warmup": "--warm-up", "--active": "--steps", "--record-shapes": _NOTHING,
+        "--with-stack": "--stacks", "--profile-memory": "--memory",
+    },
+}
+"""Of each profiler its own options, of torch.profiler its arguments, and what `timesink capture` has for them."""

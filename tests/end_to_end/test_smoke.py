@@ -63,6 +63,7 @@ CASES = {
     "show steps": Case("show steps before.json.gz", "show steps before.json.gz --top 0"),
     "show lines": Case("show lines before.json.gz", "show lines broken.json"),
     "show idle": Case("show idle before.json.gz", "show idle broken.json"),
+    "diagnose --start-up": Case("diagnose --start-up started/rank0.json.gz", "diagnose --start-up before.json.gz"),
     "show start-up": Case("show start-up started/rank0.json.gz", "show start-up before.json.gz"),
     "show compile": Case("show compile compile.log", "show compile no-such-file"),
     "kernels": Case("kernels kernels.ncu-rep", "kernels before.json.gz"),

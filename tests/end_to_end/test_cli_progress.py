@@ -67,3 +67,26 @@ def test_an_error_ends_the_sign_and_passes_on(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stderr", Screen())
     with pytest.raises(ValueError, match="boom"), output.working("reading"):
         raise ValueError("boom")
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_log_is_told_how_far_long_work_is_and_nothing_of_short(
+    is_long: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "SILENT_S", 0.05 if is_long else 60.0)
+    output.tell("run 1")
+    if is_long:
+        assert output._running.telling
+        output._running.telling.join(60)
+    output.tell("run 2")
+    output.over()
+    assert capsys.readouterr().err == ("run 1\nrun 2\n" if is_long else "")
+    assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+
+
+def test_a_terminal_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    output.tell("run 1")
+    output.over()
+    assert screen.getvalue() == "run 1\n"

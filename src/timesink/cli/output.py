@@ -35,10 +35,13 @@ _PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→":
 
 
 class _Running(State):
-    """The command that runs: what its JSON says of itself, and what is wrong with its input."""
+    """The command that runs: what its JSON says of itself, what is wrong with its input, and the lines of progress that
+    wait for it to take long."""
 
     origin: Origin = UNASKED
     partial: list[TimesinkError] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    telling: Timer | None = None
 
 
 _running = _Running()
@@ -47,6 +50,14 @@ _running = _Running()
 def begin(command: str = "") -> None:
     """A command line, or the command that was found in it, begins: what was known of the one before is forgotten."""
     _running.origin, _running.partial = Origin(command), []
+
+
+def over() -> None:
+    """What the command had to say on its way is of no use any more."""
+    if _running.telling:
+        _running.telling.cancel()
+        _running.telling.join()
+    _running.untold, _running.telling = [], None
 
 
 def answer_is_partial(error: TimesinkError) -> None:
@@ -191,6 +202,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 PATIENCE_S = 1.0
+SILENT_S = 20.0
 
 
 @contextmanager
@@ -226,10 +238,22 @@ def _unheard(shown: str) -> None:
 
 def tell(line: str, quiet: bool = False) -> None:
     """A line of progress on stderr, unless it is to be quiet: who waits for minutes, a CI service too, sees that we
-    work."""
-    if not quiet:
-        sys.stderr.write(f"{scrub_sentence(line)}\n")
-        sys.stderr.flush()
+    work. Without a terminal what is over within `SILENT_S` tells nothing."""
+    if quiet:
+        return
+    _running.untold.append(f"{scrub_sentence(line)}\n")
+    if sys.stderr.isatty() or (_running.telling and _running.telling.finished.is_set()):
+        _tell_all()
+    elif not _running.telling:
+        _running.telling = Timer(SILENT_S, _tell_all)
+        _running.telling.daemon = True
+        _running.telling.start()
+
+
+def _tell_all() -> None:
+    lines, _running.untold = _running.untold, []
+    sys.stderr.write("".join(lines))
+    sys.stderr.flush()
 
 
 def show_error(error: TimesinkError | click.ClickException, code: int, arguments: Sequence[str]) -> None:

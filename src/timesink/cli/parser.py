@@ -26,7 +26,7 @@ from timesink.cli.commands import (
     version,
 )
 from timesink.cli.help import ShownGroup
-from timesink.cli.output import begin, partial_answers, show_error
+from timesink.cli.output import begin, over, partial_answers, show_error
 from timesink.cli.parameters import command_of
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.untrusted.spending import watched
@@ -95,6 +95,8 @@ def parsed_and_run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  # a fault of ours is no verdict
         code = FAULT
         show_error(_report(error), code, arguments)
+    finally:
+        over()
     if code == INTERRUPTED:
         sys.stderr.write("timesink: interrupted\n")
     if code in (0, None) and partial_answers():

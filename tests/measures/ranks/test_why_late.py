@@ -9,7 +9,8 @@ from benchmarks.ranks.score import CAPTURES as RANKS_CAPTURES
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.verdicts import Finding
+from timesink.diagnosis.registry import find
+from timesink.diagnosis.verdicts import Finding, Found
 from timesink.measures.ranks.why_late import why_device_is_late, why_host_is_late
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -23,48 +24,77 @@ RANKS = """
 | rank 1  |    1 | r1.json | kineto_json | a    |
 | rank 2  |    2 | r2.json | kineto_json | a    |
 """
+LOADER = "`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`"
 
 
 Kernels = list[tuple[str, int, int, int, int, int]]
 """Name, stream, blocks; when it is launched, begins and ends in a step, us."""
 
 
-def job_of(kernels: dict[int, Kernels], *more: str) -> Trace:
-    """Five steps of 10 ms of every rank."""
+def job_of(kernels: dict[int, list[Kernels]], *more: str, count: int = 5) -> Trace:
+    """Steps of 10 ms of every rank, which take turns at its kinds of steps."""
     steps = ["| ranges | name | rank | process | thread | start_ms | end_ms | times | every_ms |"]
     calls = ["| api_calls | name | rank | process | thread | correlation | start_us | end_us |"]
     heads = "name | process | rank | device | stream | grid_x | grid_y | grid_z | start_us | end_us | correlation"
     ops = [f"| device_ops | {heads} |"]
     for rank, of_rank in kernels.items():
-        steps.append(f"| step | `step` | {rank} | {rank + 1} | {rank + 1} | 0 | 10 | 5 | 10 |")
-        for step in range(5):
-            for at, (name, stream, blocks, launch, start, end) in enumerate(of_rank):
-                number, zero = 100_000 * rank + 1000 * step + at + 1, 10_000 * step
-                host = f"{rank} | {rank + 1} | {rank + 1}"
+        steps.append(f"| step | `step` | {rank} | {rank + 1} | {rank + 1} | 0 | 10 | {count} | 10 |")
+        for step in range(count):
+            host, zero = f"{rank} | {rank + 1} | {rank + 1}", 10_000 * step
+            for at, (name, stream, blocks, launch, start, end) in enumerate(of_rank[step % len(of_rank)]):
+                number = 100_000 * rank + 1000 * step + at + 1
                 calls.append(f"| l | `cudaLaunchKernel` | {host} | {number} | {zero + launch} | {zero + launch + 1} |")
                 device = f"{rank} | {rank} | {stream} | {blocks} | 1 | 1"
                 ops.append(f"| k | `{name}` | {rank + 1} | {device} | {zero + start} | {zero + end} | {number} |")
+            calls.append(f"| w | `cudaStreamSynchronize` | {host} | | {zero + launch + 10} | {zero + 9995} |")
     sources = RANKS.strip().splitlines()[: 1 + len(kernels)]
     return trace_of("\n\n".join(["\n".join(block) for block in (sources, steps, calls, ops)] + [*more]))
 
 
+def step_of(at: int) -> Kernels:
+    """Work for 4 ms; the rest is launched at that time."""
+    return [("gemm", 7, 132, 0, 10, 4000), ("gemm", 7, 132, at, at + 10, at + 1000),
+            ("ncclDevKernel_AllReduce_Sum", 20, 8, at + 5, at + 1000, 9990)]  # fmt: skip
+
+
 def late_host(*, table: str, what: str) -> Trace:
-    """Three ranks that work for 4 ms, and launch the rest then, but rank 1, which does something for 3 ms first."""
-    rest = {0: 4000, 1: 7000, 2: 4000}
-    kernels = {
-        rank: [("gemm", 7, 132, 0, 10, 4000), ("gemm", 7, 132, at, at + 10, at + 1000),
-               ("ncclDevKernel_AllReduce_Sum", 20, 8, at + 5, at + 1000, 9990)]
-        for rank, at in rest.items()
-    }  # fmt: skip
+    """Three ranks, of which rank 1 does something for 3 ms before it launches the rest."""
     did = [f"| {table} | name | rank | process | thread | start_us | end_us | times | every_us |",
            f"| it | {what} | 1 | 2 | 2 | 4005 | 6995 | 5 | 10000 |"]  # fmt: skip
-    return job_of(kernels, *(["\n".join(did)] if table else []))
+    steps = {0: [step_of(4000)], 1: [step_of(7000)], 2: [step_of(4000)]}
+    return job_of(steps, *(["\n".join(did)] if table else []))
+
+
+@pytest.mark.parametrize(
+    ("what", "other", "words"),
+    [
+        (
+            LOADER,
+            "",
+            ", which prepares input at enumerate(",
+        ),
+        ("`aten::sort`", "", ", which runs code that launches nothing at aten::sort"),
+        (LOADER, "`aten::sort`", ""),
+    ],
+)
+def test_ranks_that_are_late_in_turn_by_one_cause_are_named_with_it(what: str, other: str, words: str) -> None:
+    did = ["| host_ops | name | rank | process | thread | start_us | end_us | times | every_us |",
+           f"| it | {what} | 0 | 1 | 1 | 4005 | 6995 | 5 | 20000 |",
+           f"| it | {other or what} | 1 | 2 | 2 | 14005 | 16995 | 4 | 20000 |"]  # fmt: skip
+    turns = [step_of(7000), step_of(4000)]
+    trace = job_of({0: turns, 1: turns[::-1]}, "\n".join(did), count=9)
+    verdict = find("ranks-imbalanced").verdict(trace)
+    assert isinstance(verdict, Found)
+    (finding,) = verdict.findings
+    said = finding.message.partition("mostly on the CPU")[2].partition(", and hold")[0]
+    assert said.startswith(words) if words else said == ""
+    assert ("same work" in finding.advice) is not bool(words)
 
 
 @pytest.mark.parametrize(
     ("table", "what", "reason"),
     [
-        ("host_ops", "`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`", "loader"),
+        ("host_ops", LOADER, "loader"),
         ("frames", "`json/decoder.py(343): raw_decode`", "python"),
         ("frames", "`torch/serialization.py(100): save`", "checkpoint"),
         ("os_calls", "`write`", "os_call"),
@@ -89,9 +119,9 @@ def test_what_all_do_makes_nobody_late() -> None:
 
 def late_device(own: str, peers: str = "gemm 132 10 700, relu 64 10 60") -> Trace:
     """Two ranks. Kernels by name, blocks, runs a step and us of all of them together."""
-    kernels: dict[int, Kernels] = {}
+    kernels: dict[int, list[Kernels]] = {}
     for rank, text in ((0, peers), (1, own)):
-        at, of_rank = 100, kernels.setdefault(rank, [])
+        at, of_rank = 100, kernels.setdefault(rank, [[]])[0]
         for name, blocks, count, us in map(str.split, text.split(", ")):
             for _ in range(int(count)):
                 of_rank.append((name, 7, int(blocks), len(of_rank), at, at + int(us) // int(count)))

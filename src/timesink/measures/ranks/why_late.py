@@ -91,6 +91,21 @@ def why_host_is_late(trace: Trace, device: Device) -> WhyLate | None:
     return WhyLate(reason, beyond[reason], share, part, {**place, "copies": copies}, runs, usual)
 
 
+def why_host_waits(trace: Trace, device: Device, within: Intervals) -> WhyLate | None:
+    """What a device waits for in most of some of its time: of ranks that are late in turn nothing is beyond the peers'
+    time, and each has it in the steps in which it is late."""
+    waits = {reason: part & within for reason, part in _waits(trace, device).items()}
+    reason = max(waits, key=lambda name: waits[name].total_ns)
+    share = waits[reason].total_ns / max(within.total_ns, 1)
+    if share <= _MOST:
+        return None
+    part, idle = waits[reason], idle_blame(trace).on(device)
+    stretches = picked(idle, idle["cause"].is_in(_CAUSES[reason]))[READ]
+    place = placed(trace, stretches, part) if stretches.height else {}
+    copies = _direction(trace, device)
+    return WhyLate(reason, per_step_ns(trace, device, part), share, part, {**place, "copies": copies})
+
+
 def _direction(trace: Trace, device: Device) -> str | None:
     """Which way most of the time of a device's copies goes: `h2d`, `d2h` or another; None without copies."""
     copies = trace.get(DEVICE_OPS).filter(of_device(device), pl.col("kind") == "copy").drop_nulls("copy_kind")

@@ -1,12 +1,18 @@
 """The words of why a rank is late, what helps, and where it is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from timesink.diagnosis.judge import said_advice
 from timesink.diagnosis.rule import rule_texts
-from timesink.measures.ranks.why_late import Reason, why_device_is_late, why_host_is_late
+from timesink.measures.ranks.why_late import (
+    Reason,
+    WhyLate,
+    why_device_is_late,
+    why_host_is_late,
+    why_host_waits,
+)
 from timesink.measures.timeline import Device
 from timesink.measures.timeline.known import known
 from timesink.model.intervals import Intervals
@@ -66,8 +72,18 @@ def said_reason(trace: Trace, device: Device, late_by: str, held_ns: float) -> S
     """Why a rank is late by one side; empty where what it has beyond its peers does not make half of it."""
     sides = {"host_ns": why_host_is_late, "device_ns": why_device_is_late}
     found = sides[late_by](trace, device) if late_by in sides else None
-    if found is None or 2 * found.excess_ns <= held_ns:
-        return SaidReason()
+    return _said(trace, found) if found is not None and 2 * found.excess_ns > held_ns else SaidReason()
+
+
+def said_in_turn(trace: Trace, late: Iterable[tuple[Device, Intervals]]) -> SaidReason:
+    """Why ranks are late in turn, each in its time; empty where that is not one reason for all."""
+    found = [why_host_waits(trace, device, within) for device, within in late]
+    reasons = {None if one is None else one.reason for one in found}
+    first = found[0] if len(reasons) == 1 and found else None
+    return SaidReason() if first is None else _said(trace, first)
+
+
+def _said(trace: Trace, found: WhyLate) -> SaidReason:
     words, place = _WORDS[found.reason], found.place
     does, variant = words.does.format(runs=found.runs, peers_runs=found.peers_runs), words.variant
     if found.reason == "copies" and (way := {"h2d": "to", "d2h": "from"}.get(place["copies"] or "")):

@@ -1,6 +1,6 @@
 """Rules on the ranks of a job: a late one, many that take turns, the stages of a pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +40,7 @@ from timesink.measures.timeline.known import trains
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.records import Record
-from timesink.rules.communication._reasons import said_reason
+from timesink.rules.communication._reasons import SaidReason, said_in_turn, said_reason
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
@@ -167,17 +167,27 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
     saved_ms = held_ms * (1 - left_by_balance(late))
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
     sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
+    late_by = max(sums, key=lambda name: sums[name])
+    why = said_in_turn(trace, _in_turn(trace, late, latest)) if late_by == "host_ns" else SaidReason()
     figures = {
         "gain_ratio": gain,
         "latest": ranks_text(tuple(latest)),
-        "side": _SHARED_SIDES[max(sums, key=lambda name: sums[name])],
+        "side": _SHARED_SIDES[late_by] + why.does,
         "period_ns": period,
         "held_ns": gain * period,
         **{f"{name[:-2]}ms": summed_ns / NS_PER_MS for name, summed_ns in sums.items()},
     }
     stated = Quantity(saved_ms, "ms", saved_ms * (1 - error), held_ms * (1 + error))
-    where, claim = Where(rank=latest[0]), Claim(exposed_waits(trace))
-    return [Row((latest[0], -1), figures, where=where, claim=claim, stated=stated)]
+    where, claim = Where(rank=latest[0], **why.where), Claim(exposed_waits(trace))
+    return [Row((latest[0], -1), figures, where=where, claim=claim, stated=stated, advice=why.advice)]
+
+
+def _in_turn(trace: Trace, late: Lateness, ranks: Iterable[int]) -> Iterator[tuple[Device, Intervals]]:
+    """The GPUs of late ranks, and the time of each in which its CPU makes it late."""
+    own, share = dict(late.ranks.select("rank", "host_ns").rows()), step_ns(collective_waits(trace).job) / late.span_ns
+    for device in device_timeline(trace).by_device:
+        if device[0] in ranks:
+            yield device, _late_by_cpu(trace, device, own[device[0]] * share)
 
 
 _SLOWS: Final = 1.02  # times as long: less is the noise of a step

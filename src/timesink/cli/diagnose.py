@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli import completion
-from timesink.cli.options import OUTPUT, PATHS, DescribedReading, DiagnosisOutput, PageOutput, RuleChoice
+from timesink.cli.options import OUTPUT, PATHS, DescribedReading, DiagnosisOutput, PageOutput, Reading, RuleChoice
 from timesink.cli.output import sink, working
 from timesink.cli.parameters import Argument, Option
 from timesink.errors import UsageError
@@ -38,6 +38,13 @@ def diagnose(
             return 0
     target.show(diagnosis)
     return 0
+
+
+def start_up(paths: Annotated[list[Path], PATHS], *, writing: PageOutput, reading: Reading) -> int:
+    """Say where the time before the first steady step went."""
+    from timesink.cli.show import start_up as shown
+
+    return shown(paths, writing=writing, reading=reading)
 
 
 def report(

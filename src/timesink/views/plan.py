@@ -306,11 +306,14 @@ def _priced(trace: Trace, rank: int, named: Sequence[_Made]) -> Iterator[tuple[A
             worth = one.alone.gain
             gain = (worth.value * NS_PER_MS, (worth.low or 0.0) * NS_PER_MS, worth.most * NS_PER_MS)
             by = by or one.alone.by
-        if by == remark == "" and gain == _NOTHING:
+        is_unpriced = by == remark == "" and gain == _NOTHING
+        if is_unpriced:
             remark = _none(trace, one) if one else "nothing in these steps matches"
         if one is None:  # no less than the best of them, which may have been priced without a replay
             gain = gain and tuple(map(max, gain, best))
         best = tuple(map(max, gain or _NOTHING, best))
+        if is_unpriced and gain == _NOTHING and not (one and one.alone):  # not known, which is no 0
+            gain = None
         yield one.asked if one else None, gain, by, remark
 
 

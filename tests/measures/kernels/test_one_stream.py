@@ -93,8 +93,9 @@ def test_grids_that_fill_the_device_are_no_matter() -> None:
     ],
 )
 def test_streams_that_cannot_help_say_why(trace: Trace, change: str, why: str) -> None:
-    page = what_if_page(trace, [parse_change(change)])
-    assert why in str(page.sheets[0].rows[0][-1])
+    (row,) = what_if_page(trace, [parse_change(change)]).sheets[0].rows
+    assert why in str(row[-1])
+    assert row[3:7] == (None,) * 4  # a change without a price is not said to win 0
 
 
 def test_nothing_is_said_of_kernels_within_whole_graphs_but_the_option_that_records_them() -> None:

@@ -199,3 +199,19 @@ def test_the_checks_count_what_they_look_for(
     kernels = json.loads(printed(capsys, "query", path, "SELECT count(*) AS n FROM device_ops WHERE kind = 'kernel' "
                                  "AND end_ns - start_ns < 10000", "-f", "json"))  # fmt: skip
     assert counts["kernels under 10 us"] == kernels["rows"][0]["n"]
+
+
+def test_of_a_cpu_alone_the_operators_that_take_its_time_come_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By GPU time, which none has, they came by their names, and the longest of 14 was left out."""
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": f"aten::{chr(97 + at)}", "pid": 1, "tid": 1, "ts": 99 * at, "dur": 1 + at}
+        for at in range(14)
+    ]
+    (path := tmp_path / "cpu.json").write_text(json.dumps({"traceEvents": events}))
+    text = printed(capsys, "show", path)
+    said = re.findall(r"aten::(\w)\b", text)
+    assert said == list("nmlkjihgfe")
+    assert "by CPU time" in " ".join(text.split())
+    assert "by CPU time" not in " ".join(printed(capsys, "show", TRACE).split())

@@ -117,7 +117,7 @@ def _both_sums(frame: pl.DataFrame) -> str:
     """The CPU's time in all operators beside the GPU's: where it is the longer, launching may set the pace."""
     host_ns, device_ns = (int(frame[name].sum()) for name in ("self_host_ns", "self_device_ns"))
     if not (host_ns and device_ns):
-        return ""
+        return "; by CPU time, for no work of a GPU is theirs" if host_ns else ""
     times = f"{host_ns / device_ns:.2f} x the self GPU of {time_text(device_ns)}"
     ask = ": the longer may set the pace, and the queue tells whether launching does (timesink diagnose)"
     return f"; in all, self CPU {time_text(host_ns)}, {times}{ask if host_ns > device_ns else ''}"

@@ -82,12 +82,12 @@ def test_one_change_is_ticked_where_one_thing_differs(
     change: Change, says: str, hour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = edited(hour, tmp_path / "before"), edited(hour, tmp_path / "after", change)
-    row = items(capsys, after, before)["one change"]
+    row = items(capsys, before, after)["one change"]
     assert (row["state"], row["found"]) == ("✓", says)
     same = items(capsys, before, before)["one change"]
     assert (same["state"], same["found"]) == ("open", "nothing differs")
     two = edited(hour, tmp_path / "two", change, lambda of: of.update(config_files={"c.yaml": "1"}))
-    row = items(capsys, two, before)["one change"]
+    row = items(capsys, before, two)["one change"]
     assert row["state"] == "open" and says in row["found"] and "c.yaml" in row["found"]
 
 

@@ -137,7 +137,7 @@ ROWS: Final = (
         (Column("roofline", "l2_ratio"), Column("roofline", "l1_ratio"), Column("roofline", "roof"))),
     Row("one change at a time", (f"verify -q --whole --pairs 2 --toggle NAME=A/B {SPIN}",), ("variable NAME A B",),
         (Words("variable NAME"), Instead(f"verify -q --whole --pairs 2 --toggle NAME=B/A {SPIN}")), None),
-    Row("the checklist of one change at a time", (f"doctor --checklist lab_after {LAB}",),
+    Row("the checklist of one change at a time", (f"doctor --checklist {LAB} lab_after",),
         ("8 of 13 are fixed and written down", "warm-up ✓ 7 steps before those that count",
          "repeats ✓ 10 steps of", "one change open argument 3: absent -> workers=4; setting threads: 6 -> 1"),
         (Column("checklist", "state"), Column("checklist", "found"), Instead(f"doctor --checklist {LAB}"),

@@ -46,8 +46,10 @@ def doctor(
 
 
 def checklist(
-    capture: Annotated[Path | None, Argument("CAPTURE", "A folder that timesink capture made.")] = None,
-    before: Annotated[Path | None, Argument("BEFORE", "The capture before the change.")] = None,
+    captures: Annotated[
+        list[Path] | None,
+        Argument("CAPTURE", "A folder that timesink capture made; of two the first is before a change."),
+    ] = None,
     *,
     writing: PageOutput,
 ) -> int:
@@ -60,13 +62,15 @@ def checklist(
     from timesink.verify.ledger import read
     from timesink.views import Page, listed
 
-    target = writing.sink([path for path in (capture, before) if path is not None])
-    made, made_before = (None if path is None else _manifest(path) for path in (capture, before))
+    target = writing.sink(captures or [])
+    if len(captures or []) > 2:
+        raise UsageError(f"{len(captures or [])} captures are given", remedy="give the one before and the one after")
+    made = [_manifest(path) for path in captures or []]
     is_open = sum(not entry.closed for entry in read(Path(".timesink") / "ledger.jsonl"))
-    items = items_of(made or {}, made_before, is_open)
+    items = items_of(made[-1] if made else {}, made[0] if len(made) > 1 else None, is_open)
     rows = [(one.what, "✓" if one.is_held else "open", one.found, "" if one.is_held else one.to_do) for one in items]
     held = sum(one.is_held for one in items)
-    title = f"{held} of {len(items)} are fixed and written down" + (f" in {capture}" if capture else "")
+    title = f"{held} of {len(items)} are fixed and written down" + (f" in {captures[-1]}" if captures else "")
     target.show(Page(title, (listed("which.checklist", rows),)))
     return 0
 

@@ -34,6 +34,8 @@ SETTINGS = "configuration manifest"  # read beside what is asked for
 # command: (line, kinds of input) …
 LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "doctor": (("doctor slow --from FILE -f json", f"{TRACES} diagnosis"), ("doctor slow --from FILE", "diagnosis")),
+    "diagnose --start-up": (("diagnose --start-up FILE -f json", TRACES),),
+    "doctor --checklist": (("doctor --checklist FILE -f json", TRACES), ("doctor --checklist FILE FILE", TRACES)),
     "kernels --next": (("kernels --next FILE -f json", TRACES),),
     "capture --redact": (("capture --redact FILE", TO_REDACT), ("capture --redact FILE --check -f json", TO_REDACT)),
     "diagnose": (

@@ -173,15 +173,19 @@ def test_a_message_whose_figures_were_redacted_is_no_sign_that_there_is_no_waste
 
 @pytest.mark.slow
 def test_the_first_finding_of_a_launch_names_the_limiter_of_its_row(tmp_path: Path) -> None:
+    """Or, of one that runs at its roof, a waste that a fix wins more by; its limiter is a finding too."""
     for report in [*REPORTS, *(one for one in UNSEEN if "unseen6" in str(one))]:
         first: dict[int, str] = {}
+        at_a_roof: dict[int, str] = {}
         (tmp_path / report.parent.parent.name).mkdir(exist_ok=True)
         trace = reading_into(tmp_path / report.parent.parent.name)(report)
         for _, finding in diagnose(trace).findings:
             for row in finding.evidence[0].rows:
                 first.setdefault(row, finding.bottleneck.value)
+                if "roof: at most 1.0" in finding.message and finding.recoverable:
+                    at_a_roof[row] = finding.bottleneck.value
         entries = {entry["id"]: entry["limiter"] for entry in kernel_entries(trace)}
-        assert {row: entries[row] for row in first} == first, report.name
+        assert {row: entries[row] for row in first} == {**first, **at_a_roof}, report.name
 
 
 def as_details(kernel: KernelCounters) -> KernelCounters:

@@ -155,7 +155,7 @@ def more_blocks_bring_no_page(of: Answers) -> Iterator[str]:
             yield f"kernels of few blocks win time before their first page: {waits.tolist()[:5]}"
 
 
-_START: Final = re.compile(rf"{SHARE} of the [0-9.]+ [a-z]+ capture is start-up, .*(?:take|for) {TIME}")
+_START: Final = re.compile(rf"{SHARE} of the [0-9.]+ [a-z]+ capture is start-up, .*?(?:take|for) {TIME}")
 
 
 def start_up_names_its_whole(of: Answers) -> Iterator[str]:

@@ -116,5 +116,5 @@ def commands_of_pages(of: Answers) -> list[str]:
     served = [text for door in (json.loads(of.doors["mcp"]), of.plan_of_server) for text in strings_of(door)]
     shown = [unescape(text) for text in re.findall(r"<code>(timesink [^<]*)</code>", of.report)]
     told = [*served, *map(unescape, re.findall(r"<li>([^<]*)</li>", of.report)), *of.plan.split("\n")]
-    shown += [found[0] for text in told if (found := re.search(r"(?<=: )timesink [a-z].*|^timesink [a-z].*", text))]
+    shown += [found[0] for text in told if (found := re.search(r"(?<=: )timesink [a-z].*|^ *timesink [a-z].*", text))]
     return [*dict.fromkeys(command for text in shown for command in COMMAND.findall(f"next: {text.strip()}"))]

@@ -79,7 +79,8 @@ def test_a_ci_job_passes_no_change_and_fails_a_regression_with_reports(folder: P
     assert "<failure" in (folder / "j.xml").read_text()
     assert (folder / "c.md").read_text().startswith("<!-- timesink:train -->")
     assert (folder / "m.txt").read_text().endswith("# EOF\n")
-    assert json.loads((folder / "q.json").read_text()) == []
+    (failed,) = json.loads((folder / "q.json").read_text())
+    assert failed["severity"] == "major" and failed["description"].startswith("step time (mean): slower: +")
     assert "no difference" in summary.read_text()
     assert "slower" in summary.read_text()
 

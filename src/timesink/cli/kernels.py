@@ -226,9 +226,9 @@ def roofline(
 def _of_numbers(points: Sequence[str]) -> Page:
     """Where work of which only numbers are known stands under the roofs of the datasheet."""
     from timesink.knowledge.gpus import Precision
-    from timesink.views.roofline import Work, points_page
+    from timesink.views.roofline import TimedWork, points_page
 
-    works = [Work.parse(text) for text in points]
+    works = [TimedWork.parse(text) for text in points]
     (gpu, form), *others = dict.fromkeys((work.gpu, work.form) for work in works)
     if others:
         raise UsageError("points of one picture are under the roofs of one GPU and one format")

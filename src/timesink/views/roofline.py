@@ -23,7 +23,7 @@ _FIGURES = 12  # columns between the name and the side
 _IDS_SHOWN = 12  # of launches without a point, as fit on a line
 
 
-class Work(Record):
+class TimedWork(Record):
     """Operations, bytes to and from DRAM, the seconds that both take, and the GPU and the format of the numbers."""
 
     flops: float
@@ -103,7 +103,7 @@ def _dram(sheet: GpuPeaks) -> float:
     return sheet.specified_dram_bytes_per_s or sheet.dram_bytes_per_s
 
 
-def points_page(points: Sequence[Work], sheet: GpuPeaks, precision: Precision) -> Page:
+def points_page(points: Sequence[TimedWork], sheet: GpuPeaks, precision: Precision) -> Page:
     """Where work of given operations, bytes and time stands under the roofs of a datasheet."""
     peak, dram = sheet.flops[precision], _dram(sheet)
     placed = []

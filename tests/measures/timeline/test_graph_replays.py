@@ -115,8 +115,7 @@ def test_where_replays_are_all_that_is_seen_the_way_to_their_operators_is_said(t
     (said,) = [note.message for note in diagnose(read(alone)).notes if "graphs replay" in note.message]
     assert said.startswith(f"0 of {2 * len(STEP)} kernels")
     assert "--capture TRACE" in said
-    with pytest.raises(UsageError, match="--capture TRACE"):
-        classification_page(read(alone), 10)
+    assert any("--capture TRACE" in note for note in classification_page(read(alone), 10).notes)
     counted = tmp_path / "answer.json"
     sql = "SELECT count(*) AS nodes FROM graph_nodes"
     asked = ["query", str(alone), sql, "--capture", str(caught), "-o", str(counted), "--no-cache"]

@@ -34,7 +34,10 @@ SETTINGS = "configuration manifest"  # read beside what is asked for
 # command: (line, kinds of input) …
 LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "doctor": (("doctor slow --from FILE -f json", f"{TRACES} diagnosis"), ("doctor slow --from FILE", "diagnosis")),
-    "diagnose --start-up": (("diagnose --start-up FILE -f json", TRACES),),
+    "diagnose --start-up": (
+        ("diagnose --start-up FILE -f json", TRACES),
+        ("diagnose --start-up @graphs --capture FILE", "eager"),
+    ),
     "doctor --checklist": (("doctor --checklist FILE -f json", TRACES), ("doctor --checklist FILE FILE", TRACES)),
     "kernels --next": (("kernels --next FILE -f json", TRACES),),
     "capture --redact": (("capture --redact FILE", TO_REDACT), ("capture --redact FILE --check -f json", TO_REDACT)),
@@ -66,6 +69,11 @@ LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("show steps FILE --tree --by-thread --kernels-of .", TRACES),
         ("show steps @graphs --capture FILE -f json", "eager"),
         ("show steps FILE -f csv -o OUT.csv", TRACES),
+    ),
+    "show start-up": (
+        ("show start-up FILE -f json", TRACES),
+        ("show start-up FILE --steps auto", TRACES),
+        ("show start-up @graphs --capture FILE", "eager"),
     ),
     "show idle": (
         ("show idle FILE -f json", TRACES),

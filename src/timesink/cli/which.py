@@ -58,7 +58,7 @@ def checklist(
     One change at a time needs all else to be the same: program, shapes, versions, clocks, warm-up, repeats. What is
     expected of it is an open entry of the ledger in .timesink.
     """
-    from timesink.capture.checklist import checklist as items_of
+    from timesink.verify.checklist import checklist as items_of
     from timesink.verify.ledger import read
     from timesink.views import Page, listed
 

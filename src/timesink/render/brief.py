@@ -161,14 +161,15 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     figures = _SAVES + max(_SHARE, len(of) + _GAP)
     rest = width - figures - 2 * _GAP
     widths = figures, (where := rest * 9 // 20), rest - where - _GAP
-    groups.sort(key=lambda group: _is_part(group, diagnosis))
-    blocks = [_row(group, first.which, widths, several) for group in groups if not _is_part(group, diagnosis)]
+    told_with_others = [group for group in groups if _is_part(group, diagnosis)]
+    groups = [group for group in groups if group not in told_with_others]
+    blocks = [_row(group, first.which, widths, several) for group in groups]
     shown = 0
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
     head = f"{'saves':>{_SAVES}}{of:>{figures - _SAVES}}{' ' * _GAP}{'finding, where':{where + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
-    if left := groups[shown:]:
+    if left := [*groups[shown:], *told_with_others]:
         named = ", ".join(_named_once(group.first for group in left))
         lines += [StyledLine.of(line, "dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
     return lines

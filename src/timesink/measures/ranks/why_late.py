@@ -11,7 +11,7 @@ import polars as pl
 
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.waits import collective_waits
-from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import READ, placed
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import per_step_ns
@@ -54,7 +54,7 @@ class WhyLate(Record, eq=False):
     """`reason` with `excess_ns` a step beyond the peers' median, `share` of all that the rank has beyond them.
 
     `intervals` is all device time of the reason; `place` are fields of a place (`placed`) and `copies`, which way the
-    device copies, or the `kernel` with most. `runs` and `peers_runs` are kernels per step.
+    device copies, or the `kernel` with most. `runs` and `peers_runs` are kernels per step, where they are the reason.
     """
 
     reason: Reason
@@ -80,15 +80,14 @@ def why_host_is_late(trace: Trace, device: Device) -> WhyLate | None:
     if beyond[reason] <= 0 or share <= _MOST:
         return None
     part = waits[device][reason]
-    stretches = picked(idle := idle_blame(trace).on(device), idle["cause"].is_in(_CAUSES[reason]))[READ]
-    place = placed(trace, stretches, part) if stretches.height else {}
+    place = _placed(trace, device, reason, part)
     if reason == "loader" and (prepared := input_pipeline(trace).by_rank.get(device[0])) and prepared.name:
-        place = {**place, "range": prepared.name}
-    runs, usual = beside_peers(trace, device[0]).select(pl.sum("runs", "runs_peers")).row(0)
-    if reason == "launches" and runs > _ALIKE * usual > 0:
-        reason = "more"
-    copies = _direction(trace, device)
-    return WhyLate(reason, beyond[reason], share, part, {**place, "copies": copies}, runs, usual)
+        place["range"] = prepared.name
+    runs = peers_runs = 0.0
+    if reason == "launches":
+        runs, peers_runs = beside_peers(trace, device[0]).select(pl.sum("runs", "runs_peers")).row(0)
+    told: Reason = "more" if runs > _ALIKE * peers_runs > 0 else reason
+    return WhyLate(told, beyond[reason], share, part, place, runs, peers_runs)
 
 
 def why_host_waits(trace: Trace, device: Device, within: Intervals) -> WhyLate | None:
@@ -96,14 +95,19 @@ def why_host_waits(trace: Trace, device: Device, within: Intervals) -> WhyLate |
     time, and each has it in the steps in which it is late."""
     waits = {reason: part & within for reason, part in _waits(trace, device).items()}
     reason = max(waits, key=lambda name: waits[name].total_ns)
-    share = waits[reason].total_ns / max(within.total_ns, 1)
+    part = waits[reason]
+    share = part.total_ns / max(within.total_ns, 1)
     if share <= _MOST:
         return None
-    part, idle = waits[reason], idle_blame(trace).on(device)
+    return WhyLate(reason, per_step_ns(trace, device, part), share, part, _placed(trace, device, reason, part))
+
+
+def _placed(trace: Trace, device: Device, reason: Reason, part: Intervals) -> dict[str, Any]:
+    """Where most of that time of a reason is, and `copies`."""
+    idle = idle_blame(trace).on(device)
     stretches = picked(idle, idle["cause"].is_in(_CAUSES[reason]))[READ]
     place = placed(trace, stretches, part) if stretches.height else {}
-    copies = _direction(trace, device)
-    return WhyLate(reason, per_step_ns(trace, device, part), share, part, {**place, "copies": copies})
+    return {**place, "copies": _direction(trace, device)}
 
 
 def _direction(trace: Trace, device: Device) -> str | None:
@@ -118,8 +122,7 @@ def _waits(trace: Trace, device: Device) -> dict[Reason, Intervals]:
     stretches, line = idle_blame(trace).on(device), device_timeline(trace)[device]
     found: dict[Reason, Intervals] = {}
     for reason, causes in _CAUSES.items():
-        of_reason = picked(stretches, stretches["cause"].is_in(causes))
-        found[reason] = intervals_of(of_reason).get(device, Intervals.none())
+        found[reason] = Intervals.of(picked(stretches, stretches["cause"].is_in(causes)))
     return found | {"copies": found["copies"] | line.exposed_copy}
 
 

@@ -93,10 +93,9 @@ def _said(trace: Trace, found: WhyLate) -> SaidReason:
     said = " ".join([does, *(f"{joint} {name}" for joint, name in names.items() if name)])
     texts = rule_texts(words.rule).told_to(known(trace).program) if words.rule else None
     advice = words.advice if texts is None else said_advice(texts, variant, "", _NOTHING)
-    where = {key: place.get(key) for key in ("thread", "range", "file", "line", "kernel")} | {
-        "op": place.get("host_op")
-    }
+    where = {key: place.get(key) for key in _WHERE} | {"op": place.get("host_op")}
     return SaidReason(f", which {said}", advice, where, found.intervals, words.rule, found.excess_ns)
 
 
+_WHERE: Final = ("thread", "range", "file", "line", "kernel")
 _NOTHING: Final = {"gather": "", "held": "", "place": ""}

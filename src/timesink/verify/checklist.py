@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Final
 
 from timesink.capture.recorded_run import facts_of, settings_of, slowest_rank
+from timesink.verify.environment import differences
 
 LEAST_STEPS: Final = 10  # fewer tell a median and hardly how much it varies
 _CLOCKS: Final = "clocks"  # a fact that says at what they were locked
@@ -112,26 +113,24 @@ def _how_often(manifest: Manifest) -> Iterator[Item]:
 
 def _one_change(manifest: Manifest, before: Manifest | None) -> Item:
     """Whether exactly one thing differs from the capture before; of the program each argument counts."""
-    to_do = "change one thing, capture again, and give --against BEFORE"
+    to_do = "change one thing, capture again, and give both: BEFORE AFTER"
     if before is None:
         return Item("one change", False, "", to_do)
-    changed = [*_differences(before, manifest)]
+    changed = [f"{name}: {was} -> {now}" for name, (was, now) in differences(_known(before), _known(manifest)).items()]
     return Item("one change", len(changed) == 1, "; ".join(changed) or "nothing differs", to_do)
 
 
-def _differences(before: Manifest, after: Manifest) -> Iterator[str]:
-    old, new = (shlex.split(str(one.get("program", ""))) for one in (before, after))
-    for at in range(max(len(old), len(new))):
-        was, became = (words[at] if at < len(words) else "absent" for words in (old, new))
-        if was != became:
-            yield f"argument {at}: {was} -> {became}"
-    for name in ("environment", "machine", "config_files"):
-        yield from _changed(name, _part(before, name), _part(after, name))
-    yield from _changed("git", *({"commit": _part(one, "git").get("commit")} for one in (before, after)))
-    yield from _changed("setting", *(_chosen(one) for one in (before, after)))
-    yield from _changed("software", *(_software(one) for one in (before, after)))
-    yield from _changed("GPU", *({str(at): gpu.get("name") for at, gpu in enumerate(_listed(one, "gpus"))}
-                                for one in (before, after)))  # fmt: skip
+def _known(manifest: Manifest) -> dict[str, str]:
+    """All that one change may be of, by name; of the program each argument."""
+    parts = {
+        "argument": {str(at): word for at, word in enumerate(shlex.split(str(manifest.get("program", ""))))},
+        **{name: _part(manifest, name) for name in ("environment", "machine", "config_files")},
+        "git": {name: value for name, value in _part(manifest, "git").items() if name == "commit"},
+        "setting": _chosen(manifest),
+        "software": _software(manifest),
+        "GPU": {str(at): gpu.get("name") for at, gpu in enumerate(_listed(manifest, "gpus"))},
+    }
+    return {f"{of} {name}": str(value) for of, part in parts.items() for name, value in part.items()}
 
 
 def _chosen(manifest: Manifest) -> dict[str, str]:
@@ -141,9 +140,3 @@ def _chosen(manifest: Manifest) -> dict[str, str]:
 
 def _software(manifest: Manifest) -> dict[str, Any]:
     return {name: value for rank in _listed(manifest, "ranks") for name, value in _part(rank, "software").items()}
-
-
-def _changed(of: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            yield f"{of} {name}: {before.get(name, 'absent')} -> {after.get(name, 'absent')}"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 from timesink.capture.recorded_run import facts_of, settings_of, slowest_rank
+from timesink.records import Record
 from timesink.verify.environment import differences
 
 LEAST_STEPS: Final = 10  # fewer tell a median and hardly how much it varies
@@ -21,8 +21,7 @@ _SLOWING: Final = ("launch_blocking", "anomaly_mode")
 Manifest = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Record):
     """One line of the list: what is to be fixed, whether the capture says that it is, what it found, what to do."""
 
     what: str

@@ -30,9 +30,6 @@ from benchmarks.faults.measure import VARIANTS, WARMUPS, usable
 from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from timesink.capture.agent.settings import program_settings
-from timesink.capture.manifest import gpus
-
 LEAD_IN = 2
 """Steps between the warm-up and the first recorded one: what comes every few steps then falls into neither end."""
 IDLE_S = 1.2
@@ -166,6 +163,9 @@ def with_ranges(machine: Machine, step: Step, active: int, name: str) -> None:
 
 def keep_settings(machine: Machine, target: Path) -> None:
     """What a manifest says beside a trace: the settings of the program, and how busy others keep the GPU."""
+    from timesink.capture.agent.settings import program_settings  # machines of later sets need not have timesink
+    from timesink.capture.manifest import gpus
+
     machine.synchronize()
     time.sleep(IDLE_S)
     target.write_text(json.dumps({"settings": program_settings(), "gpus": gpus()}))

@@ -46,6 +46,9 @@ OF_FOUR = Plan(3, 0.04, 4)
 LASTING = Plan(3, 0.4, 12)
 """Long enough for the queue of a GPU to fill: what it hides of a late host is told apart from what it does not."""
 OF_ONE = Plan(3, 0.12, 4)
+OF_TWO = Plan(3, 0.3, 12)
+PLANS = (4, FULL), (6, SHORT), (9, OF_FOUR), (10, LASTING), (11, OF_ONE), (13, OF_TWO)
+"""Of each plan the last set that it measures."""
 
 
 def receipts(machine: Machine, steps: dict[str, Step]) -> dict[str, list[float]]:
@@ -95,7 +98,7 @@ def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS
         for step in variants.values():
             timed_ms(machine, step, 0, 1 if program.slow else WARMUPS)
         part = suite.find(case.fault).part
-        full = FULL if part < 5 else SHORT if part < 7 else OF_FOUR if part < 10 else LASTING if part < 11 else OF_ONE
+        full = next(plan for last, plan in PLANS if part <= last)
         plan = DRY if machine.tiny else SLOW if program.slow else full
         times = interleaved(machine, program, variants, plan)
     finally:

@@ -25,12 +25,16 @@ EIGHTH_SEED = "timesink faults 8"
 NINTH_SEED = "timesink faults 9"
 TENTH_SEED = "timesink faults 10"
 ELEVENTH_SEED = "timesink faults 11"
-FOLDERS = {5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth", 11: "eleventh"}
+THIRTEENTH_SEED = "timesink faults 13"
+FOLDERS = {
+    5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth", 11: "eleventh", 13: "thirteenth",
+}  # fmt: skip
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
     "fifth_evaluate", "sixth", "seventh_tune", "seventh_evaluate", "eighth_tune", "eighth_evaluate",
     "ninth_tune", "ninth_evaluate", "tenth_tune", "tenth_evaluate", "eleventh_tune", "eleventh_evaluate",
+    "thirteenth_tune", "thirteenth_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
@@ -38,8 +42,9 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`seventh_tune` and `seventh_evaluate`, and so on to the eleventh: each split like the third, the eleventh in halves."""
-Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+`seventh_tune` and `seventh_evaluate`, and so on: each split like the third, from the eleventh on in halves.
+There is no twelfth set."""
+Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -52,6 +57,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     9: (NINTH_SEED, "ninth_tune", "ninth_evaluate"),
     10: (TENTH_SEED, "tenth_tune", "tenth_evaluate"),
     11: (ELEVENTH_SEED, "eleventh_tune", "eleventh_evaluate"),
+    13: (THIRTEENTH_SEED, "thirteenth_tune", "thirteenth_evaluate"),
 }
 
 
@@ -95,7 +101,7 @@ class Fault:
     @property
     def split(self) -> Split:
         """The second set and the sixth whole; of the others, a third is set aside, as the name's seeded hash says, and
-        of the eleventh the half whose hashes are the lowest."""
+        from the eleventh on the half whose hashes are the lowest."""
         if self.part in _WHOLE:
             return _WHOLE[self.part]
         seed, kept, set_aside = _SPLIT_BY_HASH[self.part]
@@ -192,6 +198,11 @@ def eleventh(name: str, topic: str, bottleneck: str) -> Fault:
 def tenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
     """A program of the tenth set, of two ranks."""
     return fifth(name, topic, bottleneck, recorded=recorded, part=10)
+
+
+def thirteenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
+    """A program of the thirteenth set, of two ranks."""
+    return fifth(name, topic, bottleneck, recorded=recorded, part=13)
 
 
 LOOPS = (
@@ -470,6 +481,18 @@ FAULTS: tuple[Fault, ...] = (
     eleventh("corpus_searched", "controls", HEALTHY),
     eleventh("clouds_learned", "controls", HEALTHY),
     eleventh("answers_written_in_place", "controls", HEALTHY),
+    thirteenth("captions_cleaned_crops_cut", "lates", "host_python"),
+    thirteenth("accuracy_summed_each_step", "exchanges", "host_sync"),
+    thirteenth("texts_dealt_by_length", "lates", "straggler"),
+    thirteenth("weights_gathered_in_fp32", "exchanges", "communication_exposed"),
+    thirteenth("masks_scored_by_one_rank", "lates", "straggler", recorded=6),
+    thirteenth("tags_gathered_as_objects", "exchanges", "host_sync"),
+    thirteenth("barriers_between_phases", "exchanges", "host_sync"),
+    thirteenth("unused_head_looked_for", "exchanges", "host_sync"),
+    thirteenth("buckets_of_a_tenth_of_a_megabyte", "exchanges", "communication_small"),
+    thirteenth("answers_preferred", "controls", HEALTHY),
+    thirteenth("pairs_contrasted_across_ranks", "controls", HEALTHY),
+    thirteenth("records_rebuilt_from_shards", "controls", HEALTHY),
 )
 
 

@@ -1,6 +1,7 @@
 """The registry of planted faults: what it promises of every program, without running one."""
 
 import ast
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -112,8 +113,15 @@ def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captur
         ("ninth", {1}, (8, 2, 8, 1)),
         ("tenth", {1, 2}, (21, 6, 10, 1)),
         ("eleventh", {1}, (7, 3, 9, 1)),
+        ("thirteenth", {2}, (4, 2, 5, 1)),
     ],
-    ids=["a third of the eighth", "half of the ninth", "a third of the tenth", "half of the eleventh"],
+    ids=[
+        "a third of the eighth",
+        "half of the ninth",
+        "a third of the tenth",
+        "half of the eleventh",
+        "half of the thirteenth",
+    ],
 )
 def test_later_sets_hold_no_marks_and_a_part_of_them_is_set_aside(
     name: str, gpus: set[int], counts: tuple[int, int, int, int]
@@ -124,6 +132,18 @@ def test_later_sets_hold_no_marks_and_a_part_of_them_is_set_aside(
     assert not any(fault.marked for fault in programs)
     kinds = [(f"{name}_{part}", healthy) for part in ("tune", "evaluate") for healthy in (False, True)]
     assert Counter((fault.split, fault.healthy) for fault in programs) == dict(zip(kinds, counts, strict=True))
+
+
+def test_the_thirteenth_set_is_owed_what_was_written_down_before_its_captures() -> None:
+    owed = json.loads((HOME / "thirteenth" / "owed.json").read_text())
+    programs = [fault for fault in suite.FAULTS if fault.part == 13]
+    assert {fault.name for fault in programs} == owed.keys()
+    for fault in programs:
+        said = owed[fault.name]
+        assert said["kinds"][0] == fault.bottleneck
+        assert set(said["kinds"]) <= set(Bottleneck)
+        assert said["split"] == fault.split
+        assert fault.healthy == (not said["cause"])
 
 
 def test_programs_of_two_ranks_have_two_severities_and_healthy_ones_three_sizes() -> None:

@@ -1,0 +1,1 @@
+"""The thirteenth set: twelve jobs of two ranks as strangers write them, of other models than before; no marks."""

@@ -26,7 +26,7 @@ import torch
 from benchmarks.faults import machine as machines
 from benchmarks.faults import suite
 from benchmarks.faults.machine import Machine, Ranges
-from benchmarks.faults.measure import VARIANTS, WARMUPS, usable
+from benchmarks.faults.measure import VARIANTS, WARMUPS, usable, write_whole
 from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
@@ -217,7 +217,7 @@ def main() -> None:
         with contextlib.suppress(RuntimeError):  # a lost context fails here too: `usable` says so below
             machines.reset()
         if machine.rank == 0:
-            (options.out / options.taken).write_text(json.dumps(taken, indent=1))
+            write_whole(options.out / options.taken, taken)
         print(shot, taken[str(shot)].splitlines()[-1], f"{time.perf_counter() - begin:.1f} s", flush=True)
         if not usable(machine):
             raise SystemExit(f"the device is lost after {shot}; start again with the rest")

@@ -15,7 +15,7 @@ import math
 import statistics
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,6 +134,13 @@ def usable(machine: Machine) -> bool:
     return True
 
 
+def write_whole(target: Path, found: Mapping[str, object]) -> None:
+    """What was found so far: whoever reads it meanwhile reads all of it."""
+    part = target.with_suffix(".part")
+    part.write_text(json.dumps(found, indent=1))
+    part.replace(target)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
@@ -147,7 +154,7 @@ def main() -> None:
     for case in suite.cases(options.only, options.split):
         found[str(case)] = result = attempt(machine, case, (options.variant,) if options.variant else VARIANTS)
         if machine.rank == 0:
-            options.out.write_text(json.dumps(found, indent=1))
+            write_whole(options.out, found)
         said = {name: result.get(name) for name in ("fault_ms", "fix_ms", "receipts_equal", "failed")}
         if machine.rank == 0 or "failed" in result:
             print(case, said, flush=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import multiprocessing
 import os
 import statistics
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from benchmarks.faults import suite, trim
@@ -116,34 +118,53 @@ def archived(job: tuple[Path, str, str]) -> Path | None:
         return None
 
 
-def pack(scratch: Path, out: Path, label: str) -> None:
-    """`out`/faults.<label>.N.tar, each below the size limit, holding the archives, the measurements, the logs."""
-    for folder in ("packed", "trimmed"):
-        (scratch / folder).mkdir(exist_ok=True)
-    jobs = [(scratch, tool, fault.name) for tool in ("torch", "nsys") for fault in suite.FAULTS]
-    with ProcessPoolExecutor(min(48, os.cpu_count() or 1)) as pool:
-        archives = [path for path in pool.map(archived, jobs) if path]
-    measured = scratch / f"measured.{label}.json"
-    measured.write_text(json.dumps(merged(scratch), indent=1, sort_keys=True))
-    logs = scratch / f"logs.{label}.tar.xz"
-    with tarfile.open(logs, "w:xz") as archive:
-        for path in sorted(
-            [
-                *scratch.glob("*.log"),
-                *scratch.glob("*/*.taken.json"),
-                *scratch.glob("measure[0-9]*.json"),
-            ]
-        ):
-            archive.add(path, arcname=path.name)
-    pieces: list[list[Path]] = [[measured, logs]]
-    size = sum(path.stat().st_size for path in pieces[0])
-    for path in archives:
-        if size + path.stat().st_size > PIECE_BYTES:
-            pieces.append([])
-            size = 0
-        pieces[-1].append(path)
-        size += path.stat().st_size
-    for number, paths in enumerate(pieces):
-        with tarfile.open(out / f"faults.{label}.{number}.tar", "w") as archive:
-            for path in paths:
+class Packer:
+    """`out`/faults.<label>.N.tar, each below the size limit, filled with the archives of programs as they are packed,
+    and at last with the measurements and logs; until then the measurements lie beside them."""
+
+    def __init__(self, scratch: Path, out: Path, label: str) -> None:
+        self.scratch, self.out, self.label, self.piece = scratch, out, label, 0
+        self.lock, self.seen = Lock(), set[tuple[str, str]]()
+        for folder in ("packed", "trimmed"):
+            (scratch / folder).mkdir(exist_ok=True)
+        # spawn: threads run here, and a child forked from them can hang
+        workers = min(48, os.cpu_count() or 1)
+        self.pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), os.nice, (19,))
+
+    def add(self, tool: str, names: Iterable[str]) -> None:
+        """Pack these programs' captures by a tool that were not packed before."""
+        wanted = sorted({(tool, name) for name in names} - self.seen)
+        self.seen.update(wanted)
+        for path in self.pool.map(archived, [(self.scratch, *one) for one in wanted]):
+            if path:
+                self.append(path)
+
+    def append(self, path: Path) -> None:
+        with self.lock:
+            target = self.out / f"faults.{self.label}.{self.piece}.tar"
+            if target.exists() and target.stat().st_size + path.stat().st_size > PIECE_BYTES:
+                self.piece += 1
+                target = self.out / f"faults.{self.label}.{self.piece}.tar"
+            with tarfile.open(target, "a") as archive:
                 archive.add(path, arcname=path.name)
+
+    def write_measured(self) -> Path:
+        target = self.out / f"measured.{self.label}.json"
+        with self.lock:
+            target.write_text(json.dumps(merged(self.scratch), indent=1, sort_keys=True))
+        return target
+
+    def finish(self) -> None:
+        """What is left, the measurements and the logs."""
+        for tool in ("torch", "nsys"):
+            self.add(tool, (fault.name for fault in suite.FAULTS))
+        self.pool.shutdown()
+        logs = self.scratch / f"logs.{self.label}.tar.xz"
+        with tarfile.open(logs, "w:xz") as archive:
+            kept = ("*.log", "*/*.taken.json", "measure[0-9]*.json")
+            for path in sorted(path for pattern in kept for path in self.scratch.glob(pattern)):
+                archive.add(path, arcname=path.name)
+        measured = self.write_measured()
+        for path in (logs, measured):
+            self.append(path)
+        measured.unlink()

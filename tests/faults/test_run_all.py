@@ -1,17 +1,24 @@
 """Spreading the suite over GPUs: nothing is lost when a process dies."""
 
 import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
 from pathlib import Path
 
 import pytest
 from benchmarks.faults import suite
-from benchmarks.faults.pack import merged
+from benchmarks.faults.pack import Packer, merged
 from benchmarks.faults.run_all import (
     NO_MULTICAST,
     Site,
     Task,
     command,
     dealt,
+    descendants,
+    ended,
     environment,
     groups,
     tasks_of,
@@ -54,6 +61,51 @@ def test_programs_of_ranks_are_dealt_in_the_order_of_the_registry() -> None:
     parts = dealt(cases, 2)
     assert [part[0] for part in parts] == [str(case) for case in cases[:2]]
     assert sorted(name for part in parts for name in part) == sorted(map(str, cases))
+
+
+def test_a_process_that_stands_at_one_program_is_stopped_with_the_ranks_it_started(tmp_path: Path) -> None:
+    ranks = "import subprocess, sys; subprocess.run(['sleep', '100'], start_new_session=True)"
+    process = subprocess.Popen([sys.executable, "-c", ranks])
+    found = replace(site(tmp_path), deadline=time.monotonic() + 60, program_s=3.0)
+    task = Task("measure:0", 0, CASES)
+    assert not ended(found, task, process)
+    children = list(descendants(process.pid))
+    assert len(children) == 1
+    for number in (*children, process.pid):
+        os.kill(number, 9)
+    process.wait()
+
+
+def test_a_process_that_moves_on_is_given_its_time(tmp_path: Path) -> None:
+    task = Task("measure:0", 0, CASES)
+    target = str(tmp_path / f"{task.name}.json")
+    moving = (
+        "import json, sys, time\nfor n in range(4): time.sleep(1); open(sys.argv[1], 'w').write(json.dumps([0] * n))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", moving, target])
+    found = replace(site(tmp_path), deadline=time.monotonic() + 60, program_s=2.5)
+    assert ended(found, task, process)
+    assert process.returncode == 0
+
+
+def test_a_call_that_is_cut_leaves_what_was_packed(tmp_path: Path) -> None:
+    scratch, out = tmp_path / "scratch", tmp_path / "out"
+    (scratch / "torch").mkdir(parents=True)
+    out.mkdir()
+    for name in ("batches_uneven", "channels_first"):
+        (scratch / "torch" / f"{name}.high.fault.json").write_text('{"traceEvents": []}')
+    packer = Packer(scratch, out, "cut")
+    packer.add("torch", ["batches_uneven"])
+    with tarfile.open(out / "faults.cut.0.tar") as kept:
+        assert kept.getnames() == ["batches_uneven.torch.tar.xz"]
+    packer.write_measured()
+    assert json.loads((out / "measured.cut.json").read_text()) == {}
+    packer.finish()
+    with tarfile.open(out / "faults.cut.0.tar") as kept:
+        assert kept.getnames() == [
+            "batches_uneven.torch.tar.xz", "channels_first.torch.tar.xz", "logs.cut.tar.xz", "measured.cut.json"
+        ]  # fmt: skip
+    assert [path.name for path in out.iterdir()] == ["faults.cut.0.tar"]
 
 
 def test_a_process_that_did_all_leaves_nothing(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Reader(nn.Module):
 
 
 def texts_dealt_by_length(_: str, machine: Machine) -> Program:
-    """Each batch's texts are sorted by length and rank 1 gets the longer half; fixed, they are dealt in turn."""
+    """Each batch's texts are sorted by length and rank 1 gets the longer half; fixed, cut where words are even."""
     vocabulary, width, batches = machine.size(4096, 32), machine.size(1024, 64), 4
     count, longest = machine.size(32, 4), machine.size(2048, 16)
     rng = numpy.random.default_rng(13)
@@ -144,13 +144,15 @@ def texts_dealt_by_length(_: str, machine: Machine) -> Program:
 
         return step
 
-    def by_halves(batch: Sequence[numpy.ndarray]) -> Sequence[numpy.ndarray]:
+    def in_halves(batch: Sequence[numpy.ndarray]) -> Sequence[numpy.ndarray]:
         return batch[count // 2 :] if machine.rank else batch[: count // 2]
 
-    def in_turn(batch: Sequence[numpy.ndarray]) -> Sequence[numpy.ndarray]:
-        return batch[machine.rank :: machine.ranks]
+    def evenly(batch: Sequence[numpy.ndarray]) -> Sequence[numpy.ndarray]:
+        sides = [(cut * len(batch[cut - 1]), (count - cut) * len(batch[-1])) for cut in range(1, count)]
+        cut = 1 + min(range(count - 1), key=lambda at: max(sides[at]))
+        return batch[cut:] if machine.rank else batch[:cut]
 
-    return Program(training(by_halves), training(in_turn), tolerance=2e-2, period=batches, settle=batches)
+    return Program(training(in_halves), training(evenly), tolerance=2e-2, period=batches, settle=batches)
 
 
 class Unet(nn.Module):

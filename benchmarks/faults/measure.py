@@ -24,10 +24,13 @@ from benchmarks.faults import machine as machines
 from benchmarks.faults import suite
 from benchmarks.faults.machine import Machine, Ranges
 from benchmarks.faults.program import Program, Step
-from benchmarks.faults.receipts import equal
+from benchmarks.faults.receipts import same
 from torch import Tensor
 
 VARIANTS = ("fault", "fix")
+HALVES = ("first_fixed", "second_fixed")
+"""Of two faults, the other is left."""
+SAID = (*(f"{name}_ms" for name in (*VARIANTS, *HALVES)), "receipts_equal", "failed")
 RECEIPTS = 3
 WARMUPS = 4
 
@@ -89,10 +92,11 @@ def interleaved(machine: Machine, program: Program, variants: dict[str, Step], p
     return times
 
 
-def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS) -> dict[str, object]:
+def measured(machine: Machine, case: suite.Case, names: Sequence[str] = (*VARIANTS, *HALVES)) -> dict[str, object]:
     """One case in this process: step times, and whether fault and fix computed the same where both ran."""
     program = suite.find(case.fault).builder()(case.severity, machine)
-    variants = {name: step for name, step in zip(VARIANTS, (program.fault, program.fix), strict=True) if name in names}
+    steps = (program.fault, program.fix, *(program.halves or ()))
+    variants = {name: step for name, step in zip((*VARIANTS, *HALVES), steps) if name in names}  # noqa: B905
     try:
         first = receipts(machine, variants)
         for step in variants.values():
@@ -107,11 +111,11 @@ def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS
         **{f"{name}_ms": statistics.median(values) for name, values in times.items()},
         "blocks_ms": {name: [round(value, 5) for value in values] for name, values in times.items()},
         "receipts": {**first, "tolerance": program.tolerance},
-        **({"receipts_equal": equal(*first.values(), program.tolerance)} if len(first) == len(VARIANTS) else {}),
+        **({"receipts_equal": same(first, program.tolerance)} if len(first) >= len(VARIANTS) else {}),
     }
 
 
-def attempt(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS) -> dict[str, object]:
+def attempt(machine: Machine, case: suite.Case, names: Sequence[str] = (*VARIANTS, *HALVES)) -> dict[str, object]:
     """`measured`, or the end of its traceback: one failing program stops no other."""
     begin = time.perf_counter()
     try:
@@ -152,10 +156,11 @@ def main() -> None:
     machine = machines.choose(Ranges.OFF, options.dry)
     found: dict[str, object] = {}
     for case in suite.cases(options.only, options.split):
-        found[str(case)] = result = attempt(machine, case, (options.variant,) if options.variant else VARIANTS)
+        names = (options.variant,) if options.variant else (*VARIANTS, *HALVES)
+        found[str(case)] = result = attempt(machine, case, names)
         if machine.rank == 0:
             write_whole(options.out, found)
-        said = {name: result.get(name) for name in ("fault_ms", "fix_ms", "receipts_equal", "failed")}
+        said = {name: result.get(name) for name in SAID if name in result}
         if machine.rank == 0 or "failed" in result:
             print(case, said, flush=True)
         if not usable(machine):

@@ -21,7 +21,8 @@ class Program:
     Each step returns a small device tensor, its receipt. After the same number of steps from the start, `fault` and
     `fix` owe equal receipts within the relative `tolerance`. `period` is the number of steps after which the work
     repeats; `settle` steps are run untimed before each timed block, enough to use up what a loader had prefetched.
-    `slow` marks steps of a tenth of a second or more, of which fewer are timed.
+    `slow` marks steps of a tenth of a second or more, of which fewer are timed. `halves`: of two faults, the first
+    mended alone and the second mended alone, which owe the same receipts.
     """
 
     fault: Step
@@ -31,3 +32,4 @@ class Program:
     settle: int = 2
     slow: bool = False
     close: Callable[[], None] = nothing
+    halves: tuple[Step, Step] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def equal(fault: Sequence[float], fix: Sequence[float], tolerance: float) -> bool:
@@ -11,3 +11,9 @@ def equal(fault: Sequence[float], fix: Sequence[float], tolerance: float) -> boo
         math.isfinite(a) and math.isfinite(b) and abs(a - b) <= tolerance * max(abs(a), abs(b), 1e-3)
         for a, b in zip(fault, fix, strict=True)
     )
+
+
+def same(receipts: Mapping[str, Sequence[float]], tolerance: float) -> bool:
+    """Whether every variant computed what the first did."""
+    first, *others = receipts.values()
+    return all(equal(first, other, tolerance) for other in others)

@@ -25,15 +25,18 @@ EIGHTH_SEED = "timesink faults 8"
 NINTH_SEED = "timesink faults 9"
 TENTH_SEED = "timesink faults 10"
 ELEVENTH_SEED = "timesink faults 11"
+TWELFTH_SEED = "timesink faults 12"
 THIRTEENTH_SEED = "timesink faults 13"
 FOLDERS = {
-    5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth", 11: "eleventh", 13: "thirteenth",
+    5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 10: "tenth", 11: "eleventh", 12: "twelfth",
+    13: "thirteenth",
 }  # fmt: skip
 
 Split = Literal[
     "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate", "fifth_tune",
     "fifth_evaluate", "sixth", "seventh_tune", "seventh_evaluate", "eighth_tune", "eighth_evaluate",
     "ninth_tune", "ninth_evaluate", "tenth_tune", "tenth_evaluate", "eleventh_tune", "eleventh_evaluate",
+    "twelfth_tune", "twelfth_evaluate",
     "thirteenth_tune", "thirteenth_evaluate",
 ]  # fmt: skip
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -42,9 +45,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 `third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
 `fourth_tune` and `fourth_evaluate`, `fifth_tune` and `fifth_evaluate`: the fourth and the fifth, likewise.
 `sixth`: the sixth, all of it captured once and scored once; nothing is set on it.
-`seventh_tune` and `seventh_evaluate`, and so on: each split like the third, from the eleventh on in halves.
-There is no twelfth set."""
-Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13]
+`seventh_tune` and `seventh_evaluate`, and so on: each split like the third, from the eleventh on in halves."""
+Set = Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
 Builder = Callable[[str, "Machine"], "Program"]
 _WHOLE: dict[int, Split] = {2: "fresh", 6: "sixth"}
 _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
@@ -57,6 +59,7 @@ _SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
     9: (NINTH_SEED, "ninth_tune", "ninth_evaluate"),
     10: (TENTH_SEED, "tenth_tune", "tenth_evaluate"),
     11: (ELEVENTH_SEED, "eleventh_tune", "eleventh_evaluate"),
+    12: (TWELFTH_SEED, "twelfth_tune", "twelfth_evaluate"),
     13: (THIRTEENTH_SEED, "thirteenth_tune", "thirteenth_evaluate"),
 }
 
@@ -69,7 +72,7 @@ class Fault:
     captured too, at the highest severity, to see that the finding goes away. `compiles`: costs seconds at first.
     `part`: the set it was planted in. `gpus`: it runs as so many ranks, one a GPU. `environment`: what the fault's
     processes are started with, where no toggle inside a process can plant it; fault and fix then run in turn in
-    processes of their own. `recorded`: steps in a capture.
+    processes of their own. `recorded`: steps in a capture. `second`: the bottleneck of a second fault, owed as well.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Fault:
     gpus: int = 1
     environment: tuple[tuple[str, str], ...] = ()
     recorded: int = 6
+    second: str = ""
 
     @property
     def healthy(self) -> bool:
@@ -195,6 +199,11 @@ def eleventh(name: str, topic: str, bottleneck: str) -> Fault:
     return replace(eighth(name, topic, bottleneck, part=11), fix_captured=bottleneck != HEALTHY)
 
 
+def twelfth(name: str, topic: str, bottleneck: str, second: str = "") -> Fault:
+    """A program of the twelfth set, as those of the eleventh; some have a `second` fault."""
+    return replace(eleventh(name, topic, bottleneck), topic=f"{FOLDERS[12]}.{topic}", part=12, second=second)
+
+
 def tenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fault:
     """A program of the tenth set, of two ranks."""
     return fifth(name, topic, bottleneck, recorded=recorded, part=10)
@@ -208,7 +217,7 @@ def thirteenth(name: str, topic: str, bottleneck: str, recorded: int = 4) -> Fau
 LOOPS = (
     "loop_over_experts", "experts_sliced_in_turn", "one_picture_at_a_time", "relations_in_turn",
     "answers_scored_one_by_one", "images_augmented_one_by_one", "proposals_cropped_in_turn", "tasks_adapted_in_turn",
-    "spectra_framed_in_turn",
+    "spectra_framed_in_turn", "molecules_read_out_in_turn", "voices_framed_in_turn_and_recomputed",
 )  # fmt: skip
 CAUSES = dict.fromkeys(LOOPS, "one_at_a_time")
 """Of faults planted as a loop over samples, relations or experts, the cause of the symptom that they are owed: whoever
@@ -481,6 +490,26 @@ FAULTS: tuple[Fault, ...] = (
     eleventh("corpus_searched", "controls", HEALTHY),
     eleventh("clouds_learned", "controls", HEALTHY),
     eleventh("answers_written_in_place", "controls", HEALTHY),
+    twelfth("transports_checked_each_round", "answering", "host_sync"),
+    twelfth("tracks_matched_in_python", "answering", "host_python"),
+    twelfth("histories_decayed_in_float64", "answering", "precision"),
+    twelfth("voices_masked_by_nothing", "answering", "attention_unfused"),
+    twelfth("frames_remembered_by_cat", "answering", "cache_copied"),
+    twelfth("neighbours_listed_in_each_layer", "answering", "constants_rebuilt"),
+    twelfth("prompts_scored_at_every_word", "answering", "work_unused"),
+    twelfth("molecules_read_out_in_turn", "learning", "launch_bound"),
+    twelfth("targets_differentiated", "learning", "work_unused"),
+    twelfth("days_looked_up_by_index", "learning", "atomics"),
+    twelfth("penalties_paid_weight_by_weight", "learning", "parameters_one_by_one"),
+    twelfth("labels_guessed_by_a_second_pass", "learning", "forward_repeated"),
+    twelfth("negatives_drawn_on_the_cpu_and_sorted", "doubled", "host_operators", "work_unused"),
+    twelfth("voices_framed_in_turn_and_recomputed", "doubled", "launch_bound", "activations_recomputed"),
+    twelfth("particles_read_and_in_fp32", "doubled", "host_sync", "precision"),
+    twelfth("pictures_sent_pageable_and_channels_first", "doubled", "host_to_device_copy", "layout_conversion"),
+    twelfth("points_told_to_centers", "controls", HEALTHY),
+    twelfth("sessions_learned", "controls", HEALTHY),
+    twelfth("weather_rolled_out", "controls", HEALTHY),
+    twelfth("experts_in_one_product", "controls", HEALTHY),
     thirteenth("captions_cleaned_crops_cut", "lates", "host_python"),
     thirteenth("accuracy_summed_each_step", "exchanges", "host_sync"),
     thirteenth("texts_dealt_by_length", "lates", "straggler"),

@@ -113,6 +113,7 @@ def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captur
         ("ninth", {1}, (8, 2, 8, 1)),
         ("tenth", {1, 2}, (21, 6, 10, 1)),
         ("eleventh", {1}, (7, 3, 9, 1)),
+        ("twelfth", {1}, (9, 1, 7, 3)),
         ("thirteenth", {2}, (4, 2, 5, 1)),
     ],
     ids=[
@@ -120,6 +121,7 @@ def test_the_seventh_set_keeps_the_split_that_was_written_down_before_its_captur
         "half of the ninth",
         "a third of the tenth",
         "half of the eleventh",
+        "half of the twelfth",
         "half of the thirteenth",
     ],
 )
@@ -172,7 +174,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         suite.cases("no_such_program")
 
 
-@pytest.mark.parametrize("fault", [fault for fault in suite.FAULTS if fault.part == 11 and not fault.healthy])
-def test_every_fault_of_the_eleventh_set_has_its_line(fault: suite.Fault) -> None:
+@pytest.mark.parametrize("fault", [fault for fault in suite.FAULTS if fault.part > 10 and not fault.healthy])
+def test_every_fault_of_the_last_two_sets_has_its_line(fault: suite.Fault) -> None:
     file, lines = marked(fault.name)
-    assert lines and (HOME / "eleventh" / file).exists()
+    assert lines and (HOME / fault.folder / file).exists()

@@ -1,0 +1,1 @@
+"""The twelfth set: one GPU, other kinds of work, four programs with two faults; planted lines say `# cause`."""

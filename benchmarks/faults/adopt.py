@@ -18,6 +18,8 @@ CAPTURES = Path(__file__).parent / "captures"
 MEASURED = CAPTURES / "measured.json"
 ARCHIVES = frozenset(f"{fault.name}.{tool}.tar.xz" for fault in suite.FAULTS for tool in ("torch", "nsys"))
 LISTS = ("fault_ms", "fix_ms", "receipts_equal", "failed")
+HALVES = ("first_fixed_ms", "second_fixed_ms")
+"""Of programs with two faults: the step with either of them mended."""
 
 
 def archive(name: str, tool: str) -> Path:
@@ -35,6 +37,9 @@ def merged(parts: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
             case = found.setdefault(name, {key: [] for key in LISTS})
             for key in LISTS:
                 case[key] += result[key]
+            for key in HALVES:
+                if key in result:
+                    case.setdefault(key, []).extend(result[key])
             case.update({key: result[key] for key in ("receipts",) if key in result})
     for case in found.values():
         if case["fault_ms"] and case["fix_ms"]:

@@ -23,8 +23,8 @@ def pairs_contrasted_across_ranks(_: str, machine: Machine) -> Program:
 
     def step() -> Tensor:
         found = towers(torch.cat([questions, passages])).unflatten(0, (2, pairs, words)).mean(2)
-        asked, answered = F.normalize(found.float(), dim=-1).unbind()
-        loss = F.cross_entropy(20 * asked @ of_all_ranks(machine, answered).T, labels)
+        asked, answered = F.normalize(found.float(), dim=-1).to(found.dtype).unbind()
+        loss = F.cross_entropy(20 * (asked @ of_all_ranks(machine, answered).T).float(), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

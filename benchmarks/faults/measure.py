@@ -50,7 +50,7 @@ LASTING = Plan(3, 0.4, 12)
 """Long enough for the queue of a GPU to fill: what it hides of a late host is told apart from what it does not."""
 OF_ONE = Plan(3, 0.12, 4)
 OF_TWO = Plan(3, 0.3, 12)
-PLANS = (4, FULL), (6, SHORT), (9, OF_FOUR), (10, LASTING), (11, OF_ONE), (13, OF_TWO)
+PLANS = (4, FULL), (6, SHORT), (9, OF_FOUR), (10, LASTING), (12, OF_ONE), (13, OF_TWO)
 """Of each plan the last set that it measures."""
 
 

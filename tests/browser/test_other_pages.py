@@ -121,7 +121,7 @@ def test_a_slow_step_is_marked_and_its_cause_named(opened: Open, pages: dict[str
     assert "stands out" in legend
     assert re.search(r"p50\d[\d.]+ ms", legend.replace("\n", ""))
     page.locator("#steps summary").click()
-    assert "untraced pause" in page.locator("#steps details table").inner_text()
+    assert "unrecorded pause" in page.locator("#steps details table").inner_text()
 
 
 def test_the_parts_of_a_comparison_sum_to_the_change(opened: Open, pages: dict[str, str]) -> None:

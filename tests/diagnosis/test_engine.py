@@ -68,8 +68,8 @@ def test_findings_are_ranked_by_the_time_they_claim_and_the_first_is_the_verdict
         ("AAA101", 5.0),
     ]
     assert diagnosis.bottleneck is Bottleneck.HOST_SYNC
-    once = "15.0 ms of it in one stretch that is seen once (start-up?)"
-    assert diagnosis.statement == f"host_sync costs time, {once}. A fix saves at most 15.0 ms (15.0 % of the window)"
+    once = "15.0 ms of it is a single stretch, perhaps start-up"
+    assert diagnosis.statement == f"host_sync costs time. {once}. A fix saves at most 15.0 ms (15.0 % of the window)"
 
 
 def test_time_claimed_twice_is_counted_once() -> None:
@@ -89,7 +89,7 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The GPU is busy 80.0 % of the 100 ms window; what fills 20.0 % of the window is not known: the capture has "
+        "The GPU is busy 80.0 % of the 100 ms window; 20.0 % of the window is not explained, as the capture has "
         "GPU work and no CUDA calls. To decide: timesink capture nsys -- ./program."
     )
 
@@ -233,8 +233,8 @@ def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() 
     found = diagnose(marked)
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The trace marks 1 step of 13.3 s but holds no whole step of GPU work: "
-        "all of it lies within 2.00 us; the capture has GPU work and no CUDA calls. To decide: "
+        "The trace marks 1 step of 13.3 s, but its GPU work lies within 2.00 us: "
+        "no whole step of it was recorded; the capture has GPU work and no CUDA calls. To decide: "
         "timesink capture nsys -- python train.py."
     )
     assert plan(marked).refused == "no complete step was found, and a plan is per step"

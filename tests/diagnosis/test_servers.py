@@ -90,7 +90,7 @@ def test_that_another_thread_waits_is_no_wait_of_the_one_that_launches(beside: s
 
 def promised(diagnosis: Diagnosis) -> float:
     """The most that a finding of idle time promises, as a share of the step."""
-    idle = (Bottleneck.HOST_PYTHON, Bottleneck.INPUT_PIPELINE, Bottleneck.UNTRACED, Bottleneck.OPERATING_SYSTEM)
+    idle = (Bottleneck.HOST_PYTHON, Bottleneck.INPUT_PIPELINE, Bottleneck.UNRECORDED_CODE, Bottleneck.OPERATING_SYSTEM)
     told = [finding for _, finding in diagnosis.findings if finding.bottleneck in idle and finding.recoverable]
     assert any(one.recoverable and one.of_ms and one.recoverable.most > 0.5 * one.of_ms for one in told)
     return max(one.recoverable.value / one.of_ms for one in told if one.recoverable and one.of_ms)

@@ -95,7 +95,7 @@ def test_launches_of_one_kernel_are_one_finding(tmp_path: Path) -> None:
     rulings = diagnose(read(path, cache=False)).rulings
     (memory,) = [ruling.verdict for ruling in rulings if ruling.card.name == "memory-bound-kernel"]
     assert isinstance(memory, Found)
-    assert [("3 launches, 6.00 us" in finding.message) for finding in memory.findings] == [True]
+    assert [("3 launches of 6.00 us in all" in finding.message) for finding in memory.findings] == [True]
 
 
 def test_beside_a_timeline_the_gain_is_of_the_step(tmp_path: Path) -> None:

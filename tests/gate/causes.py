@@ -33,7 +33,7 @@ _BLAMED: Final[Mapping[Bottleneck, tuple[str, ...]]] = {
     Bottleneck.RECOMPILATION: ("compile",),
     Bottleneck.OPERATING_SYSTEM: ("os_call",),
     Bottleneck.LATE_START: ("unexplained",),
-    Bottleneck.HOST_PYTHON: ("python", "untraced", "logging", "checkpoint"),
+    Bottleneck.HOST_PYTHON: ("python", "unrecorded_code", "logging", "checkpoint"),
     Bottleneck.LAUNCH_BOUND: LAUNCHING_CAUSES,
     Bottleneck.HOST_TO_DEVICE_COPY: _OF_COPIES,
     Bottleneck.DEVICE_TO_HOST_COPY: _OF_COPIES,

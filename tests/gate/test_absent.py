@@ -1,4 +1,4 @@
-"""What a file does not say is told as that: types that nobody knows, joins that are missing, untraced allocation."""
+"""What a file does not say is told as that: types that nobody knows, joins that are missing, unrecorded allocation."""
 
 import json
 from collections.abc import Callable

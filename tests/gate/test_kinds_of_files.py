@@ -42,7 +42,7 @@ def test_what_the_cpu_does_before_it_touches_a_page_is_its_own(
     stretches = idle_blame(trace).stretches
     lasts = {str(cause): own["end_ns"].sum() - own["start_ns"].sum() for (cause,), own in stretches.group_by("cause")}
     assert lasts["migration"] <= 5.01e6 * rounds
-    assert lasts["untraced"] >= 1e6 * (wrote_ms - 5.5) * rounds
+    assert lasts["unrecorded_code"] >= 1e6 * (wrote_ms - 5.5) * rounds
     found = diagnose(trace)
     moved, own = of_rule(found, "CPY101"), of_rule(found, "IDL104")
     assert own is not None and own.recoverable is not None

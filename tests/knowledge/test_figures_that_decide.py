@@ -266,7 +266,7 @@ def test_a_clock_slows_four_in_five_kernels_by_one_factor_within_a_tenth() -> No
 def saved(slow_bytes: int, usual_bytes: int) -> bool:
     """Whether a step that copies so much to the host, and is longer by several kinds of time, saves one."""
     step, usual = SimpleNamespace(to_host_bytes=slow_bytes), SimpleNamespace(to_host_bytes=usual_bytes)
-    causes = defaultdict(int, dict.fromkeys(("sync", "os_call", "untraced", "copy"), 25))
+    causes = defaultdict(int, dict.fromkeys(("sync", "os_call", "unrecorded_code", "copy"), 25))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(spikes, "_one_factor", lambda *parts: False)
         patched.setattr(spikes, "_causes", lambda *steps: causes)

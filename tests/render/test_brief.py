@@ -92,7 +92,7 @@ def test_at_is_a_place_to_open_and_a_thread_alone_is_none(where: Where, shown: s
     [
         (Quantity(3.15, "ms", low=2.9, high=3.4), "3.15 ms"),
         (Quantity(3.15, "ms", low=0.0, high=3.15), "≤ 3.15 ms"),
-        (Quantity(0.0, "ms", low=0.0, high=0.0), "no time"),
+        (Quantity(0.0, "ms", low=0.0, high=0.0), "nothing"),
         (Quantity(0.0, "ms", low=0.0, high=1.0), "≤ 1.00 ms"),
         (None, "not known"),
     ],

@@ -97,7 +97,7 @@ def test_the_step_that_stands_out_is_the_long_one_with_its_cause() -> None:
         (line,) = step_series(read(plain, cache=False))
     ((step, cause),) = line.spikes
     assert line.period_ns[line.numbers.index(step)] == max(line.period_ns) > 100 * line.p50_ns
-    assert cause == "untraced_pause"  # the profiler does not record a collection of garbage
+    assert cause == "unrecorded_pause"  # the profiler does not record a collection of garbage
 
 
 def test_what_a_kernel_does_is_told_as_far_as_its_name_tells(demo: tuple[Trace, Report]) -> None:

@@ -59,7 +59,7 @@ def test_a_timeline_by_hand() -> None:
     assert shown(timeline) == {
         "GPU 0 idle, because of": [
             [
-                ("untraced", 30_000, 31_000),
+                ("unrecorded code", 30_000, 31_000),
                 ("framework dispatch", 31_000, 32_000),
                 ("launch latency", 32_000, 40_000),
             ]

@@ -48,7 +48,7 @@ _BOUNDS_SHOWN: Final = 2
 _LONGEST: Final = 60  # letters of a kernel's name in a sentence
 _APART: Final = 0.01  # of the step: less looks the same in a sentence
 _HALF: Final = 0.5  # of the GPU
-_UNRECORDED: Final = ("untraced", "unexplained")  # causes of which nothing was recorded
+_UNRECORDED: Final = ("unrecorded_code", "unexplained")  # causes of which nothing was recorded
 
 
 def without_finding(
@@ -225,8 +225,8 @@ def _untold(trace: Trace) -> str:
     marked, missing = steps(trace).times, known(trace).missing
     held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
     what = (
-        f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)} but holds no whole step of "
-        f"GPU work: all of it lies within {held}"
+        f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, but its GPU work lies "
+        f"within {held}: no whole step of it was recorded"
     )
     if not missing:
         return f"{what}. To decide: record ten steps."

@@ -85,7 +85,7 @@ def diagnose(
             return _ruling(rule, trace, usual, overrides_of.get(rule.code, {}), barred)
 
         judged = _judged(rules, ruling, trace, thread)
-        budgets = begun(thread, partial(step_budgets, trace))
+        budgets = begun(thread, lambda: () if barred else step_budgets(trace))
         said = begun(thread, lambda: () if barred else statements(trace))
         ranked = _ranked_findings(judged, trace, usual, thread)
     vendor = known(trace).vendor

@@ -95,7 +95,7 @@ def told_once(trace: Trace, finding: Finding) -> str:
     parts = [part.lengths_ns for part in finding.claim.intervals.values() if len(part)]
     longest_ns, total_ns = max((int(lengths.max()), int(lengths.sum())) for lengths in parts)
     is_one = longest_ns >= _MOSTLY * total_ns
-    return f", {time_text(longest_ns)} of it in one stretch that is seen once (start-up?)" if is_one else ""
+    return f". {time_text(longest_ns)} of it is a single stretch, perhaps start-up" if is_one else ""
 
 
 def preface(trace: Trace, usual: Trace | None) -> str:
@@ -124,7 +124,7 @@ def unfilled(trace: Trace, findings: Sequence[Finding] = ()) -> str:
         for device, line in device_timeline(trace).by_device.items()
     )
     share = max(shares, default=0.0)
-    what = f"what fills {share_text(share)} of the {period_name(trace)} is not known: {is_seen.missing[0].why}"
+    what = f"{share_text(share)} of the {period_name(trace)} is not explained, as {is_seen.missing[0].why}"
     return what if share >= QUIET.default else ""
 
 
@@ -240,8 +240,8 @@ def _estimated_step(trace: Trace) -> str:
         time_text(min(ratio * each, 1.0) * profiled_ns) for ratio, each in zip(kept, other, strict=True)
     )
     return (
-        f"the profiler slows this run: without it the median step of {time_text(profiled_ns)} takes an estimated "
-        f"{expected} ({low} to {high}); CPU savings are shares of that; --unprofiled-step-ms makes them exact"
+        f"the profiler slows this run: the median step of {time_text(profiled_ns)} takes an estimated {expected} "
+        f"without it ({low} to {high}). CPU savings are shares of the estimate; --unprofiled-step-ms replaces it"
     )
 
 

@@ -27,7 +27,7 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     most_ms = max(gain.value, gain.most)
     counted = _counted(finding)
     if most_ms < _NOTHING_MS:
-        return counted or (_memory(finding) if finding.bottleneck in OF_MEMORY else "saves no time")
+        return counted or (_memory(finding) if finding.bottleneck in OF_MEMORY else _unsaid(finding))
     if gain.value < _NOTHING_MS:
         text = f"saves at most {_part(most_ms, finding)}, perhaps nothing"
     elif gain.high is not None and gain.value >= gain.high and gain.low != gain.high:
@@ -36,6 +36,16 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     else:
         text = f"saves {_part(gain.value, finding)}{_interval(gain) if interval else ''}"
     return f"{text}; {counted}" if counted and interval else text
+
+
+def is_unpriced(finding: Finding) -> bool:
+    """Whether a rule states a saving of nothing since its capture holds no time of a step."""
+    gain = finding.recoverable
+    return gain is not None and gain.most < _NOTHING_MS and gain.value < _NOTHING_MS and finding.priced_by == "stated"
+
+
+def _unsaid(finding: Finding) -> str:
+    return "not priced" if is_unpriced(finding) else "saves nothing"
 
 
 def _memory(finding: Finding) -> str:

@@ -8,6 +8,7 @@ What takes a good part of a step and is claimed by no finding is named, each suc
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Final
 
 import polars as pl
@@ -81,8 +82,8 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
     if count := trace.get(KERNEL_PROFILES).height:
         if len({ruling.card.code for ruling in diagnosis.rulings if ruling.card.code.startswith("NCU")}) > 1:
             raise UsageError(
-                f"nothing to diagnose in {trace.source}: it holds {number(count, 'profiled kernel')} without the "
-                f"counters that say what limits a kernel{_what_it_tells(trace)}",
+                f"nothing to diagnose in {trace.source}: {number(count, 'profiled kernel')} without the counters that "
+                f"say what limits a kernel{_what_it_tells(trace)}",
                 remedy=as_started(trace, _PROFILE),
             )
         return
@@ -94,7 +95,8 @@ def _what_it_tells(trace: Trace) -> str:
     if not trace.get(KERNEL_METRICS).height:
         return ""
     longest = max(kernel_counters(trace), key=lambda kernel: kernel.duration_ns or 0.0)
-    return f"; {shortened(longest.function, _LONGEST)}: {why}" if (why := why_unexplained(longest)) else ""
+    why = why_unexplained(longest).partition("to decide")[0].rstrip(" ;:")  # how to decide is the remedy
+    return f". {shortened(longest.function, _LONGEST)}: {why}" if why else ""
 
 
 def check_device_work(trace: Trace, what: str) -> None:
@@ -242,12 +244,12 @@ KERNEL_SHARE: Final = Limit.ratio(
     "Amdahl: 5 % of the step is the most that it could win",
 )
 MOST_KERNELS = 3  # each costs a replay of its own: a minute
-_UNTRACED = ("untraced", "unexplained")
+_NOT_RECORDED = ("unrecorded_code", "unexplained")
 
 
 def unexplained_share(trace: Trace) -> float:
     """The largest share of a step that a device is idle without a cause in the trace."""
-    return max((part.share for part in blamed_time(trace, _UNTRACED)), default=0.0)
+    return max((part.share for part in blamed_time(trace, _NOT_RECORDED)), default=0.0)
 
 
 def kernels_worth_it(trace: Trace) -> tuple[str, ...]:
@@ -296,12 +298,12 @@ OWED: Final = Limit.ratio(
 )
 _OF_DEVICE: Final = ("kernel_gap", "graph_gap")
 _COPIES: Final = "copy"
-_WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory, with no kernel beside them,"}
-_BETWEEN: Final = "which the GPU leaves between kernels: fewer and longer kernels leave less"
-_ON_GPU: Final = "and no rule prices them: write results where they are wanted"
-_BELOW: Final = "in which no rule found anything to change"
+_WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory with no kernel beside them"}
+_BETWEEN: Final = ", which the GPU leaves between kernels: fewer and longer kernels leave less"
+_ON_GPU: Final = ", and no rule prices them: write results where they are wanted"
+_BELOW: Final = ": no rule found anything to change there"
 _AFTER: Final = (
-    "most of it after the last kernel: the CPU uses what the GPU wrote, and no work of the GPU waits for that"
+    ", most of it after the last kernel: the CPU uses what the GPU wrote, and no work of the GPU waits for that"
 )
 _PAGES: Final = "migration"
 
@@ -324,11 +326,15 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
     after = {_PAGES} if _PAGES in lost and _is_after_work(trace) else set()
     others = lost.keys() - {*_OF_DEVICE, _COPIES, *after}
+    is_of = f" of the {period_name(trace)} is"
     for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (_BELOW, others)):
-        named = [f"{_WORDS_OF[kind]} {share_text(lost[kind])}" for kind in lost if kind in kinds]
+        named = [(share_text(lost[kind]), _WORDS_OF[kind]) for kind in lost if kind in kinds]
         if named:
             shown = not findings or sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
-            yield Note(f"{', '.join(named)} of the {period_name(trace)}, {why}", "" if shown else "unclaimed")
+            parts = (
+                f"{share}{of} {words}" for (share, words), of in zip(named, chain([is_of], repeat("")), strict=False)
+            )
+            yield Note(f"{', '.join(parts)}{why}", "" if shown else "unclaimed")
 
 
 def _is_after_work(trace: Trace) -> bool:

@@ -46,7 +46,7 @@ def guessed_steps(trace: Trace) -> str:
     source = f"ranges named {found.marker_name}" if found.marker is StepMarker.RANGE else "a loop of the kernels"
     others = step_candidates(trace)[:_CANDIDATES_SHOWN]
     shown = f"; candidates: {', '.join(map(str, others))}" if len(others) > 1 else ""
-    return f"steps are guessed from {source}: nothing marks them{shown}; correct them with --steps N or --steps PATTERN"
+    return f"no step is marked: steps are guessed from {source}{shown}; --steps N or --steps PATTERN sets them"
 
 
 _OUTSIDE: Final = 0.1  # of the device's work: as much may be the program's set-up and its last step
@@ -130,16 +130,23 @@ def replay_notes(trace: Trace) -> tuple[str, ...]:
     """How many kernels of graph replays are known by the operators that were captured, and why others are not; where
     none is and they are most of what ran, where operators would come from."""
     found = graph_replays(trace)
-    joined = f"{found.joined:,} of {found.replayed:,} kernels that graphs replay are joined to what was captured"
     if found.replayed and not found.joined and 2 * found.replayed > trace[DEVICE_OPS].height:
-        joined += ": --capture TRACE takes operators, shapes and lines from a trace in which they are captured"
-    elif not found.joined and not found.refused:
+        replayed = number(found.replayed, "kernel")
+        joined = (
+            f"no operators, shapes or lines are known of {replayed} that CUDA graphs replay: --capture TRACE takes "
+        )
+        joined += "them from a trace in which the graphs are captured"
+    elif found.joined or found.refused:
+        joined = (
+            f"{found.joined:,} of {found.replayed:,} kernels that CUDA graphs replay have operators of their capture"
+        )
+    else:
         return ()
     how = "node id" if found.by_node == found.joined else "name, launch shape and order"
     refused = sorted(found.refused.items(), key=lambda reason: (-reason[1], reason[0]))
     return (
         f"{joined}, by {how}" if found.joined else joined,
-        *(f"{number(count, 'kernel')} that graphs replay are joined to nothing: {why}" for why, count in refused),
+        *(f"{number(count, 'replayed kernel')} without an operator: {why}" for why, count in refused),
     )
 
 
@@ -165,6 +172,6 @@ def said_of_compilation(trace: Trace) -> str:
         return ""
     compiled = sum(frame.compilations for frame in summary.frames)
     eager = [frame for frame in summary.frames if frame.eager]
-    failed = f", {eager[0].function} runs uncompiled ({eager[0].eager})" if eager else ""
     broken = f", {number(summary.graph_breaks, 'graph break')}, {number(summary.recompilations, 'recompilation')}"
-    return f"The log shows {number(compiled, 'compilation')}{failed}{broken} and no GPU work"
+    failed = f"{eager[0].function} runs uncompiled ({eager[0].eager}). " if eager else ""
+    return f"{failed}The log shows {number(compiled, 'compilation')}{broken} and no GPU work"

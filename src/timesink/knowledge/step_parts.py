@@ -8,7 +8,7 @@ from typing import Final
 Bottleneck = StrEnum(
     "Bottleneck",
     "HOST_SYNC INPUT_PIPELINE HOST_TO_DEVICE_COPY DEVICE_TO_HOST_COPY LAUNCH_BOUND HOST_PYTHON "
-    "UNTRACED OPERATING_SYSTEM RUNTIME_CALLS HOST_OPERATORS GARBAGE_COLLECTION ALLOCATOR LATE_START SLOW_STEPS "
+    "UNRECORDED_CODE OPERATING_SYSTEM RUNTIME_CALLS HOST_OPERATORS GARBAGE_COLLECTION ALLOCATOR LATE_START SLOW_STEPS "
     "FRAGMENTATION ALLOCATOR_CHURN LOGITS_PEAK GRADIENTS_KEPT OPTIMIZER_STATE ACTIVATIONS MEMORY_LEAK "
     "DUPLICATED_GRADIENT_BUCKETS OPTIMIZER_UNFUSED POINTWISE_UNFUSED TINY_KERNELS "
     "ATTENTION_UNFUSED PRECISION LAYOUT_CONVERSION DTYPE_CONVERSION SHAPE_ALIGNMENT GRAPH_BREAKS EAGER_ISLANDS "
@@ -62,7 +62,7 @@ IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "cuda_call": "runtime calls",
         "os_call": "operating system",
         "python": "host Python",
-        "untraced": "untraced",
+        "unrecorded_code": "unrecorded code",
         "profiler": "profiler overhead",
         "launch_latency": "launch latency",
         "dependency_communication": "waits for communication",

@@ -13,6 +13,7 @@ from operator import itemgetter
 from textwrap import wrap
 from typing import Final, Self
 
+from timesink.diagnosis.saving import is_unpriced
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, OF_KERNELS, OF_MEMORY, WORK_WORDS, Bottleneck
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
@@ -40,6 +41,7 @@ _LOST: Final = "data_loss"
 _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at
 _OPTION: Final = "--unprofiled-step-ms"
+_COUNTED: Final = "included"
 
 
 class StyledLine(tuple[tuple[str, str], ...]):
@@ -179,7 +181,7 @@ def _is_part(group: Group, diagnosis: Diagnosis) -> bool:
     """Whether another finding names it as its cause and has all of its time: it is told with that one."""
     rule, rank = group.card.name, group.first.where.rank
     wholes = (one for _, one in diagnosis.findings if one.cause == rule and one.where.rank == rank)
-    return short_saving(group.first).startswith("in ") and any(wholes)
+    return short_saving(group.first) == _COUNTED and any(wholes)
 
 
 def _named_once(findings: Iterable[Finding]) -> Iterator[str]:
@@ -217,16 +219,18 @@ def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) 
 
 
 def short_saving(finding: Finding) -> str:
-    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `in IDL103` where that finding has all of its time; `memory` where a
-    fix saves memory and no time."""
+    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `included` where another finding has all of its time; `memory` where
+    a fix saves memory and no time."""
     if finding.recoverable is None:
         return "nothing" if finding.bottleneck is Bottleneck.PROFILER_OVERHEAD else "not known"
     bound, saved_ms = _saved_ms(finding)
     if saved_ms:
         return f"{bound}{time_text(saved_ms * NS_PER_MS)}"
     if finding.counted_in:
-        return f"in {finding.counted_in[0]}"
-    return "memory" if finding.bottleneck in OF_MEMORY else "no time"
+        return _COUNTED
+    if finding.bottleneck in OF_MEMORY:
+        return "memory"
+    return "not known" if is_unpriced(finding) else "nothing"
 
 
 def saved_share(finding: Finding, which: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Claim, Evidence, NotApplicable, Quantity, Where
-from timesink.diagnosis.words import period_text
+from timesink.diagnosis.words import number, period_text
 from timesink.fixes.advised import JOIN_GRAPHS
 from timesink.measures.compile import broken_graphs, eager_islands
 from timesink.measures.compile.summary import GraphBreak, compile_summary, compile_time
@@ -64,8 +64,9 @@ def _logged_breaks(trace: Trace) -> Rows:
                 "breaks": float(summary.graph_breaks),
                 "place": f"{one.file}:{one.line}" if one.file else "a place the log does not name",
                 "count": one.count,
-                "total": summary.graph_breaks,
+                "breaks_text": number(summary.graph_breaks, "graph break"),
                 "share": one.count / max(summary.graph_breaks, 1),
+                "are": "is" if one.count == 1 else "are",
                 "reason": one.reason or "no reason logged",
             },
             stated=_NOT_PRICED,

@@ -23,7 +23,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.diagnosis.words import number, per_period
+from timesink.diagnosis.words import per_period
 from timesink.fixes import Fix
 from timesink.fixes.advised import LESS_HOST_WORK, NO_RECOMPILATION
 from timesink.fixes.compute import CUDA_GRAPH
@@ -73,11 +73,11 @@ from timesink.whatif.unprofiled import quicken
 
 
 def waiting_row(blamed: BlamedTime, fix: Fix | None = None, change: Change | None = None, /, **figures: Any) -> Row:
-    """A device and its idle time of some causes; `place` is where most of it is: ``at aten::item in range forward on
-    thread 12``, '' where nothing is known."""
+    """A device and its idle time of some causes; `place` is where most of it is: ``aten::item, range forward, thread
+    12``, '' where nothing is known."""
     (rank, device), thread = blamed.device, blamed.thread
-    names = {"at": blamed.host_op or blamed.frame or blamed.call, "in range": blamed.range, "on thread": thread}
-    place = " ".join(f"{joint} {name}" for joint, name in names.items() if name not in (None, ""))
+    names = {"": blamed.host_op or blamed.frame or blamed.call, "range ": blamed.range, "thread ": thread}
+    place = ", ".join(f"{joint}{name}" for joint, name in names.items() if name not in (None, ""))
     where = Where(rank, device, None, thread, None, blamed.range, blamed.host_op, None, blamed.file, blamed.line)
     known = {"idle_ratio": blamed.share, "place": place}
     return Row(
@@ -102,7 +102,7 @@ def _host_goes(
 
 def _in_python(trace: Trace) -> Iterator[Row]:
     """Of a program that nothing shows to be Python the code, and so the gain, is not known: at most all of it."""
-    variant = "python" if _is_python(trace) else "untraced"
+    variant = "python" if _is_python(trace) else "unrecorded_code"
     yield from _if_it_works(trace, python_time(trace), variant, LESS_HOST_WORK if variant == "python" else None)
 
 
@@ -134,11 +134,11 @@ def _is_python(trace: Trace) -> bool:
 
 
 def _in_allocator(trace: Trace) -> Iterator[Row]:
-    """Time in an operator that only allocates, without a call, is told as that: the pool grew, untraced."""
+    """Time in an operator that only allocates, without a call, is told as that: the pool grew, unrecorded."""
     for blamed in blamed_time(trace, ("allocator",)):
-        is_untraced = blamed.call is None and bool(regex(ALLOCATES).search(blamed.host_op or ""))
+        is_unrecorded = blamed.call is None and bool(regex(ALLOCATES).search(blamed.host_op or ""))
         change = KEEP_MEMORY.change(Target("windows", windows=blamed.host))
-        yield replace(waiting_row(blamed, KEEP_MEMORY, change), variant="untraced" if is_untraced else "")
+        yield replace(waiting_row(blamed, KEEP_MEMORY, change), variant="unrecorded" if is_unrecorded else "")
 
 
 def _in_compiler(trace: Trace) -> Iterator[Row]:
@@ -169,7 +169,7 @@ def from_first(parts: Intervals, windows: Intervals) -> Intervals:
 _PICKLED: Final = "collectives that send a length of 8 bytes and then bytes, as all_gather_object does"
 _TENSORS: Final = "Gather metrics as one tensor every N steps; all_gather_object waits twice."
 _QUICKER: Final = (0.8, 0.6, 0.4, 0.2)  # of the time of a CPU that is as fast as estimates allow: truth may be less
-_SLOWED: Final = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
+_SLOWED: Final = ("dispatch", "cuda_call", "python", "unrecorded_code", "launch_latency", "optimizer", "profiler")
 
 
 def _prepared(trace: Trace) -> Rows:
@@ -239,7 +239,7 @@ def _check_waits(trace: Trace, limits: Limits) -> Verdict:
     if not hidden:
         return verdict
     return Undecided(
-        "recording slows the CPU so much that waits cost little in the trace; without the profiler they may cost about "
+        "the profiler slows the CPU, which hides its waits; without it they may cost about "
         f"{share_text(hidden)} of the step",
         "time a step without the profiler and pass --unprofiled-step-ms",
         most_ratio=hidden,
@@ -292,7 +292,7 @@ def _before_launches(trace: Trace) -> Rows:
             blamed,
             *fix,
             interval_ns=interval_ns,
-            launches=queue.launches_per_step and number(queue.launches_per_step, "launch", "launches"),
+            launches=queue.launches_per_step,
             empty_ratio=queue.empty_queue_ratio,
             held=obstacle and obstacle.name,
             repeated=_repeated(trace, blamed),

@@ -45,8 +45,8 @@ def unpacked(tmp_path: Path) -> Unpacked:
         ("recompile.1.rank0", Spike.RECOMPILATION),
         ("slow_batch.1.rank0", Spike.SLOW_DATA),
         ("late_peer.1.rank0", Spike.COMMUNICATION),
-        ("late_peer.1.rank1", Spike.UNTRACED_PAUSE),  # the late rank slept, and nothing records that
-        ("gc.1.rank0", Spike.UNTRACED_PAUSE),  # the profiler recorded no collection: no name is better than a guess
+        ("late_peer.1.rank1", Spike.UNRECORDED_PAUSE),  # the late rank slept, and nothing records that
+        ("gc.1.rank0", Spike.UNRECORDED_PAUSE),  # the profiler recorded no collection: no name is better than a guess
         ("captured_gc.0.rank0", Spike.GARBAGE_COLLECTION),
         ("captured_gc_again.1.rank0", Spike.GARBAGE_COLLECTION),
         ("captured_checkpoint.0.rank0", Spike.CHECKPOINT),

@@ -105,7 +105,7 @@ def test_what_takes_the_host_long_for_a_reason_of_its_own_is_not_the_waits_doing
     assert found == {cause: 180, "sync": 320 - 180}
 
 
-@pytest.mark.parametrize(("until", "found"), [(1500, {"sync": 510}), (1510, {"untraced": 505, "sync": 15})])
+@pytest.mark.parametrize(("until", "found"), [(1500, {"sync": 510}), (1510, {"unrecorded_code": 505, "sync": 15})])
 def test_host_code_of_half_a_millisecond_is_no_launching(until: int, found: dict[str, int]) -> None:
     """From the return of a wait at 1005 to the launch at `until`."""
     trace = trace_of(f"""

@@ -79,7 +79,7 @@ def test_a_wait_is_charged_the_time_the_host_lost_by_it_and_the_host_the_rest() 
             ops=[("aten::item", 8, 107)],
         )
     )
-    assert parts(blame) == [("sync", 100, 195), ("untraced", 195, 400), ("launch_latency", 400, 405)]
+    assert parts(blame) == [("sync", 100, 195), ("unrecorded_code", 195, 400), ("launch_latency", 400, 405)]
     assert blame.frame["host_op"].to_list() == ["aten::item", "aten::item", "aten::item", None, None]
     assert blame.frame["sync_row"].to_list() == [1, 1, 1, 1, 1]
 
@@ -95,7 +95,7 @@ def test_without_a_wait_the_innermost_activity_of_the_launching_thread_is_the_ca
     )
     assert parts(blame) == [
         ("python", 100, 140), ("dispatch", 140, 150), ("allocator", 150, 180), ("dispatch", 180, 200),
-        ("python", 200, 250), ("untraced", 250, 300), ("launch_latency", 300, 305),
+        ("python", 200, 250), ("unrecorded_code", 250, 300), ("launch_latency", 300, 305),
     ]  # fmt: skip
     assert blame.frame["call"].to_list()[2] == "cudaMalloc"
 
@@ -113,7 +113,7 @@ def test_what_encloses_speaks_before_what_it_encloses_where_it_names_a_purpose()
         )
     )
     assert parts(blame) == [
-        ("loader", 100, 200), ("untraced", 200, 210), ("optimizer", 210, 300), ("launch_latency", 300, 305),
+        ("loader", 100, 200), ("unrecorded_code", 200, 210), ("optimizer", 210, 300), ("launch_latency", 300, 305),
     ]  # fmt: skip
 
 
@@ -286,4 +286,4 @@ def test_a_program_that_writes_in_each_step_waits_for_the_operating_system(tmp_p
     largest, *_ = idle_shares(trace)
     assert largest.cause == "os_call"
     assert largest.per_step_ns == pytest.approx(3.17e6, rel=0.01)
-    assert "most of it at fsync in range write samples" in diagnose(trace).statement
+    assert "Most of it: fsync, range write samples" in diagnose(trace).statement

@@ -85,10 +85,11 @@ def cut(of: Any = None, frame: pl.DataFrame = FRAME) -> list[tuple[int, str, int
 
 
 WHOLE = [
-    (0, "sync", 100, 105), (0, "untraced", 105, 110), (0, "sync", 110, 120), (0, "untraced", 120, 130),
-    (0, "cuda_call", 130, 150), (0, "untraced", 150, 160), (0, "launch_latency", 160, 164),
+    (0, "sync", 100, 105), (0, "unrecorded_code", 105, 110), (0, "sync", 110, 120), (0, "unrecorded_code", 120, 130),
+    (0, "cuda_call", 130, 150), (0, "unrecorded_code", 150, 160), (0, "launch_latency", 160, 164),
     (0, "cuda_call", 164, 170), (0, "unexplained", 170, 190),
-    (1, "untraced", 250, 260), (1, "sync", 260, 290), (1, "untraced", 290, 300), (1, "launch_latency", 300, 304),
+    (1, "unrecorded_code", 250, 260), (1, "sync", 260, 290), (1, "unrecorded_code", 290, 300),
+    (1, "launch_latency", 300, 304),
     (1, "cuda_call", 304, 330), (1, "dependency_communication", 330, 350), (1, "unexplained", 350, 400),
 ]  # fmt: skip
 
@@ -111,7 +112,7 @@ def test_what_each_stretch_is_blamed_on() -> None:
     assert rows[0, "sync", 100] == (0, 0, 23, 23, 40)
     assert rows[0, "launch_latency", 160] == (0, 0, 21, 23, 160)
     assert rows[0, "unexplained", 170] == (0, -1, -1, 23, 170)
-    assert rows[1, "untraced", 250] == (0, 0, -1, -1, 250)
+    assert rows[1, "unrecorded_code", 250] == (0, 0, -1, -1, 250)
     assert rows[1, "sync", 260] == (0, 7, 26, -1, 260)
     assert rows[1, "cuda_call", 304] == (0, 0, 22, -1, 300)
     assert rows[1, "dependency_communication", 330] == (0, -1, -1, -1, 330)
@@ -148,15 +149,15 @@ def test_of_several_waits_the_last_one_on_the_same_device_and_timeline_counts() 
                    blocks__end_ns=us(100, 250, 500, 90), events__source=array(), events__sink=array())  # fmt: skip
     assert cut(earlier)[0] == (0, "sync", 100, 105)  # by the call that was released at 90 it would have none
     other = work(calls__thread=array(0, 0, 0, 1))
-    assert cut(other)[0] == (0, "untraced", 100, 110)
+    assert cut(other)[0] == (0, "unrecorded_code", 100, 110)
     alone = work(releases__block=array(3))  # nobody waited for this gap's device
-    assert cut(alone, FRAME[:1])[0] == (0, "untraced", 100, 110)
+    assert cut(alone, FRAME[:1])[0] == (0, "unrecorded_code", 100, 110)
 
 
 def test_what_the_host_did_in_two_gaps_that_no_wait_began() -> None:
     idle = work(releases__call=array(), releases__block=array())
     assert cut(idle) == [
-        (0, "untraced", 100, 110), *WHOLE[2:],
+        (0, "unrecorded_code", 100, 110), *WHOLE[2:],
     ]  # fmt: skip
     assert cut(frame=FRAME.clear()) == []
 

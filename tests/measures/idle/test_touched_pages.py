@@ -34,8 +34,8 @@ def test_of_a_gap_before_a_page_the_last_five_milliseconds_are_the_pages(
     told = {row["cause"]: row["end_ns"] - row["start_ns"] for row in before.iter_rows(named=True)}
     waited = told.pop("sync", 0)
     assert told.get("migration") == pytest.approx(1000 * page_us, abs=waited + 1)
-    assert told.get("untraced", 0) == pytest.approx(1000 * own_us, abs=waited + 1)
-    assert all(row["host"] is not None for row in before.iter_rows(named=True) if row["cause"] == "untraced")
+    assert told.get("unrecorded_code", 0) == pytest.approx(1000 * own_us, abs=waited + 1)
+    assert all(row["host"] is not None for row in before.iter_rows(named=True) if row["cause"] == "unrecorded_code")
     if not own_us:  # nobody's code: the page may be another thread's
         assert all(row["host"] is None for row in before.iter_rows(named=True) if row["cause"] == "migration")
 

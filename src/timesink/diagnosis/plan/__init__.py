@@ -303,7 +303,7 @@ Named = tuple[Card, Finding]
 _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
 
-TO_LOOK_INTO: Final = frozenset({Bottleneck.UNTRACED, Bottleneck.LATE_START})  # nobody knows yet what to change
+TO_LOOK_INTO: Final = frozenset({Bottleneck.UNRECORDED_CODE, Bottleneck.LATE_START})  # nobody knows yet what to change
 
 
 class Candidate(Record, eq=False):

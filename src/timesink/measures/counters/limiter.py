@@ -158,8 +158,8 @@ class KernelLimits(Record, eq=False):
     @property
     def doubt(self) -> str:
         """What else may limit it, as counters are missing; '' where none is."""
-        others = either(self.others) if len(self.others) <= _NAMED else f"any of {len(self.others)} others"
-        return f"counters are missing: it may be {others} ({_FULL} tells)" if self.others else ""
+        others = either(self.others) if len(self.others) <= _NAMED else f"one of {len(self.others)} others"
+        return f"Counters are missing: it may be {others} instead ({_FULL} decides)" if self.others else ""
 
     @property
     def bound_of_hidden_waits(self) -> float:

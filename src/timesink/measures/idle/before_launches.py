@@ -12,7 +12,7 @@ import polars as pl
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import LAUNCH, POLLS
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, python_time, untraced_python
+from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, python_time, unrecorded_python
 from timesink.measures.idle.causes import LAUNCHING_CAUSES, calls_inside
 from timesink.measures.timeline import of_device
 from timesink.measures.timeline.start_up import start_up
@@ -22,7 +22,7 @@ from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_MS
 
-_DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
+_DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "unrecorded_code")
 _LAUNCHING: Final = ("dispatch", "cuda_call", "launch_latency", "optimizer")
 _MOST: Final = 0.5  # of the time before launches: less is the ordinary mixture of a step of many launches
 
@@ -73,7 +73,7 @@ def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """
     long = in_slow_calls(trace) | _in_slow_operators(trace)
     later = pl.lit(~start_up(trace).holds(idle_blame(trace).stretches) & ~long)
-    dispatch = blamed_time(trace, _DISPATCH, later & ~untraced_python())
+    dispatch = blamed_time(trace, _DISPATCH, later & ~unrecorded_python())
     python_ns = {part.device: part.per_step_ns for part in python_time(trace)}
     if all(part.per_step_ns <= python_ns[part.device] for part in dispatch):
         return dispatch

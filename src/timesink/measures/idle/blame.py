@@ -54,7 +54,7 @@ class IdleBlame(Record, eq=False):
     - op_row: row of `device_ops` that ended the gap. host_op_row, range_row, frame_row: innermost operator, range and
       Python frame around the stretch's start (for `sync`: around the blocking call), rows of their tables.
 
-    `untraced` is host time in which no operator, call or frame was recorded: Python where no stacks were captured, or a
+    `unrecorded_code` is host time in which no operator, call or frame was recorded: Python without stacks, or a
     thread that waited. `migration` is the time before the driver moves unified memory: until host or device touches a
     page, or between the pieces of one transfer. `unexplained` means that the op was queued, nothing known held it up,
     and it started late.

@@ -1,9 +1,9 @@
 """Idle time of the steady steps by cause, with the place that accounts for most of it.
 
 Idle time in which the host worked towards the next launch (`before_launches.launching_time`) is told apart from idle
-time in which it did something else (`python_time`). Untraced time between operators and calls can be either: framework
-dispatch (module calls, wrappers, and all of it where no operators were recorded) takes microseconds at a time, so short
-stretches count as dispatch and long ones as Python.
+time in which it did something else (`python_time`). Unrecorded time between operators and calls can be either:
+framework dispatch (module calls, wrappers, and all of it where no operators were recorded) takes microseconds at a
+time, so short stretches count as dispatch and long ones as Python.
 
 A place is a thread with the call, operator, range and frame that it was in. Places are told of a slice of stretches at
 a time, and added up: a long trace has as many stretches as kernels, and few places.
@@ -17,6 +17,7 @@ import polars as pl
 
 from timesink._native import summed
 from timesink.knowledge.assumptions import idle as assumed
+from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.lines import sampled_line
 from timesink.measures.lines.stacks import own_frames
@@ -34,7 +35,7 @@ from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
-_PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
+_PYTHON: Final = ("python", "unrecorded_code", "logging", "checkpoint")
 
 
 class BlamedTime(Record, eq=False):
@@ -97,7 +98,7 @@ def _blame_devices(trace: Trace, causes: Collection[str], wanted: pl.Expr | None
 @remembered
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in Python and other host work that launches nothing, outside input and waits."""
-    return blamed_time(trace, _PYTHON, (pl.col("cause") != "untraced") | untraced_python())
+    return blamed_time(trace, _PYTHON, (pl.col("cause") != "unrecorded_code") | unrecorded_python())
 
 
 def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
@@ -105,9 +106,10 @@ def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
     return blamed_time(trace, ("os_call",))
 
 
-def untraced_python() -> pl.Expr:
-    """Whether an untraced stretch is Python rather than dispatch."""
-    return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= assumed.DISPATCH_MOST_US.ns)
+def unrecorded_python() -> pl.Expr:
+    """Whether an unrecorded stretch is Python rather than dispatch."""
+    length_ns = pl.col("end_ns") - pl.col("start_ns")
+    return (pl.col("cause") == "unrecorded_code") & (length_ns >= assumed.DISPATCH_MOST_US.ns)
 
 
 def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
@@ -208,14 +210,15 @@ def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> d
 
 def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
     """Range names as places in the program, alike in every step: numbers that run on are left out (`range_labels`), and
-    a range that marks a step is no place, and becomes null."""
+    a range that marks a step, or stands for an operator, is no place of its own, and becomes null."""
     labels, marker = _labels(trace), steps(trace).marker_name
     numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
 
     def place(texts: pl.Series) -> pl.Series:
         places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
         both = pl.DataFrame({"text": texts, "range": places})
-        return both.select(pl.when(pl.col("range") != "", ~numbered).then("range")).to_series().cast(pl.Categorical)
+        is_place = (pl.col("range") != "") & ~numbered & ~pl.col("text").str.contains(EMITTED_OPERATOR)
+        return both.select(pl.when(is_place).then("range")).to_series().cast(pl.Categorical)
 
     return mapped(ranges, place, pl.Categorical)
 

@@ -38,13 +38,13 @@ from timesink.whatif.graph import RankWork
 # `dispatch` on, the cause of the innermost activity counts.
 CAUSES: Final = (
     "profiler", "sync", "allocator", "copy_staging", "loader", "compile", "checkpoint", "garbage_collection",
-    "optimizer", "logging", "dispatch", "cuda_call", "os_call", "python", "untraced",
+    "optimizer", "logging", "dispatch", "cuda_call", "os_call", "python", "unrecorded_code",
     "launch_latency", "dependency_communication", "dependency_copy", "dependency_compute", "kernel_gap", "graph_gap",
     "migration", "unexplained",
 )  # fmt: skip
 IdleCause: Final = pl.Enum(list(CAUSES))
 HOST_CAUSES: Final = CAUSES[1:15]
-LAUNCHING_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "untraced", "python", "optimizer")
+LAUNCHING_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "unrecorded_code", "python", "optimizer")
 """What launching work looks like: a wait before it may have made it late (`charges`)."""
 CAUSE_CODE: Final = {name: code for code, name in enumerate(CAUSES)}
 _INNERMOST_COUNTS: Final = CAUSE_CODE["dispatch"]
@@ -61,7 +61,7 @@ _BY_NAME: Final = (
 
 # Where two of these begin and end together, the later one in this list is the inner one.
 ACTIVITY_TABLES: Final = (RANGES, FRAMES, OS_CALLS, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
-_CAUSE_OF_UNNAMED: Final = {RANGES: "untraced", FRAMES: "python", HOST_OPS: "dispatch"}
+_CAUSE_OF_UNNAMED: Final = {RANGES: "unrecorded_code", FRAMES: "python", HOST_OPS: "dispatch"}
 _Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
 """timeline, start_ns, end_ns, row, thread, cause: one entry per row of a table."""
 

@@ -4,7 +4,7 @@ Of a gap from `start` to `end`, ended by an op that was launched within it, the 
 possibly empty::
 
     sync                            from the start, until a blocking call that drained the device returned
-    the host's activity, untraced   up to the start of the launch call
+    the host's activity, unrecorded   up to the start of the launch call
     launch_latency                  up to the latest that a launch onto an idle device usually takes
     cuda_call                       up to the return of the launch call, where it takes longer than that
     dependency_*                    up to the end of the last op that the launched one waits for
@@ -156,7 +156,7 @@ class GapCutter(Record, eq=False):
                 [np.asarray(column, np.int64) for column in columns],
                 [did.timeline, did.start_ns, did.end_ns, did.thread, did.cause],
                 [called.timeline, called.start_ns, called.end_ns, called.row],
-                [CAUSE_CODE[name] for name in ("sync", "untraced", "launch_latency", "cuda_call")],
+                [CAUSE_CODE[name] for name in ("sync", "unrecorded_code", "launch_latency", "cuda_call")],
             )
         )
 

@@ -39,7 +39,7 @@ _CAUSES: Final[Mapping[Reason, tuple[str, ...]]] = {
     "garbage_collection": ("garbage_collection",),
     "logging": ("logging",),
     "os_call": ("os_call",),
-    "python": ("python", "untraced"),
+    "python": ("python", "unrecorded_code"),
     "launches": ("dispatch", "cuda_call", "launch_latency", "optimizer"),
 }
 """Causes of idle time; copies also stand exposed on the device itself."""

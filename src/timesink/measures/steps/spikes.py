@@ -57,7 +57,7 @@ class Spike(StrEnum):
     SLOW_KERNELS = "slow_kernels"
     HOST_WAIT = "host_wait"
     OS_CALL = "os_call"
-    UNTRACED_PAUSE = "untraced_pause"
+    UNRECORDED_PAUSE = "unrecorded_pause"
     UNEXPLAINED = "unexplained"
 
 
@@ -126,7 +126,7 @@ def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame) -> list[S
 
 
 # The share of the median that a spike must be longer by, where that is not `SPIKE_PAUSE`.
-_UNNAMED: Final = (Spike.UNEXPLAINED, Spike.UNTRACED_PAUSE, Spike.HOST_WAIT, Spike.OS_CALL, Spike.SLOW_KERNELS)
+_UNNAMED: Final = (Spike.UNEXPLAINED, Spike.UNRECORDED_PAUSE, Spike.HOST_WAIT, Spike.OS_CALL, Spike.SLOW_KERNELS)
 _LEAST_EXCESS: Final = {Spike.CLOCKS: assumed.SPIKE_EXCESS, **dict.fromkeys(_UNNAMED, assumed.SPIKE_UNNAMED)}
 # Idle causes that are evidence for a class. A pause that nothing explains is reported as such, not as a collection of
 # garbage; the last two are asked only where nothing else carries the excess.
@@ -141,10 +141,10 @@ _IDLE_KINDS: Final = (
 _LAST_KINDS: Final = (
     (Spike.HOST_WAIT, ("sync", "copy_staging")),
     (Spike.OS_CALL, ("os_call",)),
-    (Spike.UNTRACED_PAUSE, ("untraced", "python")),
+    (Spike.UNRECORDED_PAUSE, ("unrecorded_code", "python")),
 )
 _SAVING: Final = (
-    "checkpoint", "sync", "copy_staging", "os_call", "untraced", "python", "dispatch", "cuda_call", "copy",
+    "checkpoint", "sync", "copy_staging", "os_call", "unrecorded_code", "python", "dispatch", "cuda_call", "copy",
 )  # fmt: skip
 
 

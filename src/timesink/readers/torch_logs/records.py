@@ -365,7 +365,7 @@ def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tupl
     counted = (
         (NoteKind.DAMAGE, f"{damage}; what came before it was read", int(bool(damage))),
         (NoteKind.DATA_LOSS, "records whose JSON is broken", losses.records),
-        (NoteKind.DATA_LOSS, "payloads that are not what was written (their MD5 differs)", losses.payloads),
+        (NoteKind.DATA_LOSS, "payloads that are damaged (their MD5 differs)", losses.payloads),
         *((NoteKind.DATA_LOSS, what, count) for what, count in sorted(events.stray.items())),
         (NoteKind.SKIPPED, "lines that are no record of PyTorch's loggers", losses.foreign),
         (NoteKind.ASSUMED, several, len(ranks) if len(ranks) > 1 else 0),

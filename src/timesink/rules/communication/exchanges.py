@@ -36,7 +36,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_ns, share_of_st
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.units import bytes_text
+from timesink.units import bytes_text, share_text
 from timesink.whatif import Case
 from timesink.whatif.changes.host import MergeExchanges
 
@@ -76,6 +76,7 @@ def _exposed_row(trace: Trace, device: DeviceCommunication) -> Row:
         "exposed_ratio": share_of_step(trace, key, exposed),
         "rank": device.rank,
         "overlap_ratio": device.overlap_ratio or 0.0,
+        "overlapped": f"{share_text(device.overlap_ratio)} of all" if device.overlap_ratio else "No",
         "barriers_ratio": barriers_ns / max(device.total_ns, 1) if barriers_ns else None,
         "waited": "and less waiting for the last rank" if waited else None,
         "late": None if waited else "read all ranks together first: a late peer shows as communication",

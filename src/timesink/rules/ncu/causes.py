@@ -150,17 +150,18 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     compared = compared_with(limits, cause, limit)
     count = len(group.profiles)
     total = time_text(group.total_ns) if group.total_ns else "length not recorded"
-    times = f"{count} launches, {total}" if count > 1 else total
-    beside = next_cause(limits) if cause is limits.limiter else None
-    then = "" if beside is None else f", next {beside[0]} at {share_text(beside[1])}"
-    doubt = f"; {limits.doubt}" if limits.others and cause is limits.limiter else ""
+    times = f"{count} launches of {total} in all" if count > 1 else total
+    is_limiter = cause is limits.limiter
+    beside = next_cause(limits) if is_limiter else None
+    then = "" if beside is None else f". The next cause, {beside[0]}, takes {share_text(beside[1])}"
+    doubt = f". {limits.doubt}" if limits.others and is_limiter else ""
     return Row(
         (limits.kernel.rank, 0),
         {
             **figures,
-            "spends": f"kernel {short_name(limits.kernel.name)} ({times}) spends "
+            "spends": f"kernel {short_name(limits.kernel.name)}, {times}, spends "
             f"{spent_text(limits, cause)} of its time",
-            "then": f"{then}; {_to_roof(limits, cause) or _without(limits, cause)}{doubt}",
+            "then": f". {_to_roof(limits, cause) or _without(limits, cause)}{then}{doubt}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
             f"{share_text(limits.top.busy)} of peak",
@@ -246,7 +247,7 @@ def _in_steps(row: Row, matches: list[KernelMatch], ratio: float) -> Row:
             intervals[device] = intervals[device] | some if device in intervals else some
     step_ms = sum(match.step_ns for match in matches) / NS_PER_MS
     return replace(
-        _with(row, then=f"; in the timeline they take {time_text(step_ms * NS_PER_MS)} of a step"),
+        _with(row, then=f". In the timeline they take {time_text(step_ms * NS_PER_MS)} of a step"),
         claim=Claim(intervals),
         stated=Quantity(step_ms * ratio, "ms", low=0.0, high=step_ms * ratio),
     )
@@ -262,11 +263,11 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
         return ""
     name, share = limits.roof
     if cause is Cause.COMPUTE and (in_fp32 := bound_in_fp32(limits)) is not None:
-        return f"it runs at {share_text(share)} of its {name} roof: at most {times_text(in_fp32)} as fast in fp32"
+        return f"It runs at {share_text(share)} of its {name} roof: at most {times_text(in_fp32)} as fast in fp32"
     bound, same = limits.bounds[cause], NECESSARY[cause]
     beyond = f", {times_text(bound)} with fewer" if isfinite(bound) and bound * share > 1 else ""
     to_roof = f"at most {times_text(limits.roof_speedup)} as fast with the same {same}{beyond}"
-    return f"it runs at {share_text(share)} of its {name} roof: {to_roof}"
+    return f"It runs at {share_text(share)} of its {name} roof: {to_roof}"
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:
@@ -274,9 +275,11 @@ def _without(limits: KernelLimits, cause: Cause) -> str:
     bound, hidden = limits.bounds[cause], limits.bound_of_hidden_waits
     if cause is Cause.LATENCY and hidden < bound:
         fewer = f", {times_text(bound)} with fewer waits" if isfinite(bound) else ""
-        return f"hiding its waits makes the kernel at most {times_text(hidden)} as fast{fewer}"
+        return f"With its waits hidden the kernel is at most {times_text(hidden)} as fast{fewer}"
     return (
-        f"without it the kernel is at most {times_text(bound)} as fast" if isfinite(bound) else "no other limit known"
+        f"Without that the kernel is at most {times_text(bound)} as fast"
+        if isfinite(bound)
+        else "No other limit is known"
     )
 
 
@@ -287,7 +290,7 @@ def _on_timeline(row: Row, group: LaunchGroup, matches: Mapping[tuple[int, int],
         return row
     step_ratio = match.step_ns / group.total_ns
     loosely = "" if match.is_exact else " of the same function, grid and block"
-    there = f"; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a step"
+    there = f". The timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a step"
     return replace(
         _with(row, then=f"{row.figures['then']}{there}", verify=f"{_AGAIN}, then time unprofiled steps."),
         claim=Claim(match.intervals),

@@ -187,7 +187,7 @@ def test_what_recording_costs_is_the_bottleneck_and_no_saving() -> None:
     assert found.bottleneck is Bottleneck.PROFILER_OVERHEAD
     assert found.statement == finding.message
     assert card.code == "PRF101"
-    assert "needs most of it to record 4,000 Python frames" in finding.message
+    assert "Recording 4,000 Python frames" in finding.message
     assert finding.recoverable is None
     assert saving_text(finding) == "saves nothing without the profiler"
 

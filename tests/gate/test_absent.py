@@ -120,4 +120,4 @@ def test_an_operator_that_only_allocates_is_the_allocator(operator: str, grows_u
             program.wait()
     _, found = told(program, "kineto", tmp_path)
     assert found.bottleneck is Bottleneck.ALLOCATOR
-    assert "were not traced" in found.statement
+    assert "were not recorded" in found.statement

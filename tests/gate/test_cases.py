@@ -45,7 +45,7 @@ def test_kernels_that_wait_for_pages_are_told_to_prefetch(answers: Answers) -> N
     assert "prefetch_pages" in answers.plan
     assert "remove_sync" not in answers.plan  # the CPU touches these pages between two kernels
     assert "host_python" not in answers.plan  # nobody knows yet what the CPU does there
-    assert "most of it on thread 4242" in answers.doors["-v"]
+    assert "Most of it: thread 4242" in answers.doors["-v"]
 
 
 @pytest.mark.parametrize("answers", ["same_data_each_step.sqlite.xz"], indirect=True)

@@ -234,7 +234,7 @@ def test_copies_within_the_gpu_have_a_line(copies_us: list[float], profiler: str
             program.copy("DtoD", int(us * 400_000), us)
     found = diagnose(recorded(program, profiler, tmp_path))
     share = sum(copies_us) / (200 + sum(copies_us))
-    told = re.search(r"copies within GPU memory, with no kernel beside them, ([\d.]+) %", noted(found, "within GPU"))
+    told = re.search(r"([\d.]+) % of the \w+ is copies within GPU memory with no kernel beside them", noted(found, "within GPU"))
     assert told is not None and float(told[1]) == pytest.approx(100 * share, rel=0.1)
 
 
@@ -259,7 +259,7 @@ def test_work_that_starts_late_once_tells_nothing_of_the_gpu_meanwhile(
     found = diagnose(recorded(program, "kineto", tmp_path))
     said = next(ruling.verdict for ruling in found.rulings if ruling.card.name == "late-start")
     assert isinstance(said, Undecided)
-    assert "starts late once" in said.why and "on GPU 0 with nothing recorded meanwhile" in said.why
+    assert said.why.startswith("GPU 0 starts ") and "late once" in said.why
 
 
 @pytest.mark.parametrize("pages", [3, 40, 200])

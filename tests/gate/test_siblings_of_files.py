@@ -122,7 +122,7 @@ def test_a_page_of_percentages_is_at_its_dram_share(
     shares = {"mem": 91.0, "dram": 91.0, "l1": 30.1, "l2": 35.2, "sm": 20.4}
     told = diagnose(read(details(tmp_path / "page.csv", section, labels, cc, length, **shares), cache=False))
     assert told.bottleneck.value == "memory_bound_kernel"
-    assert "(889 us)" in told.statement and "at 91.0 % of its DRAM roof" in told.statement
+    assert ", 889 us," in told.statement and "at 91.0 % of its DRAM roof" in told.statement
 
 
 SHARE = ".avg.pct_of_peak_sustained_elapsed"

@@ -276,11 +276,11 @@ def _conclusion(
         apart = f"typical steps are fine; {_held(first, trace)}: " if is_apart else ""
         worth = _told(first, known(trace).vendor).recoverable
         saving = f". A fix {saving_text(first, interval=False)}" if worth and worth.most else ""
-        if unknown := headline.unfilled(trace, [one.finding for one in ranked]):
-            first_said = f"{unknown}; {first_said}"
+        unknown = headline.unfilled(trace, [one.finding for one in ranked])
+        last_said = f". {unknown}" if unknown else ""
         return (
             first.bottleneck,
-            f"{first_said}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}",
+            f"{first_said}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}{last_said}",
         )
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
     verdict, said = without_finding(usual or trace, bool(ranked), bounds, rulings)

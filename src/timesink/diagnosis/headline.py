@@ -85,7 +85,7 @@ def too_little(trace: Trace, finding: Finding) -> str:
     little, claim = known(trace).too_little, finding.claim
     if little is None or not (is_of_idle_time(claim, trace) or claim.total_ns < LEAST_NS):
         return ""
-    return f"{finding.message}; {little.why}. To decide: {little.to_decide}."
+    return f"{little.why[:1].upper()}{little.why[1:]}. By that alone, {finding.message}. To decide: {little.to_decide}."
 
 
 def told_once(trace: Trace, finding: Finding) -> str:

@@ -137,15 +137,13 @@ def replay_notes(trace: Trace) -> tuple[str, ...]:
         )
         joined += "them from a trace in which the graphs are captured"
     elif found.joined or found.refused:
-        joined = (
-            f"{found.joined:,} of {found.replayed:,} kernels that CUDA graphs replay have operators of their capture"
-        )
+        joined = f"{found.joined:,} of {found.replayed:,} kernels that CUDA graphs replay are known from their capture"
     else:
         return ()
     how = "node id" if found.by_node == found.joined else "name, launch shape and order"
     refused = sorted(found.refused.items(), key=lambda reason: (-reason[1], reason[0]))
     return (
-        f"{joined}, by {how}" if found.joined else joined,
+        f"{joined} (matched by {how})" if found.joined else joined,
         *(f"{number(count, 'replayed kernel')} without an operator: {why}" for why, count in refused),
     )
 

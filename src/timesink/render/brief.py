@@ -7,7 +7,7 @@ The verdict, where the step goes, what to change and what that saves, what was l
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
 from textwrap import wrap
@@ -172,8 +172,9 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     head = f"{'saves':>{_SAVES}}{of:>{figures - _SAVES}}{' ' * _GAP}{'finding, where':{where + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
     if left := [*groups[shown:], *told_with_others]:
-        named = ", ".join(_named_once(group.first for group in left))
-        lines += [StyledLine.of(line, "dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
+        lines.append(
+            StyledLine.of(_in_line(f"{len(left)} more (-v): ", [*_named_once(one.first for one in left)], width), "dim")
+        )
     return lines
 
 
@@ -192,6 +193,15 @@ def _named_once(findings: Iterable[Finding]) -> Iterator[str]:
     for name, same in by_name.items():
         times = f" ×{len(same)}" if len(same) > 1 else ""
         yield f"{name}{times} {short_saving(same[0])}".strip()
+
+
+def _in_line(head: str, names: Sequence[str], width: int) -> str:
+    """As many of the names as one line holds, each whole."""
+    for count in range(len(names), 0, -1):
+        line = f"{head}{', '.join(names[:count])}{', …' if count < len(names) else ''}"
+        if len(line) <= width:
+            return line
+    return shortened(f"{head}{names[0]}", width)
 
 
 def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) -> list[StyledLine]:
@@ -237,7 +247,7 @@ def saved_share(finding: Finding, which: str) -> str:
     """The saving as a share of the step or of the window; '' where it is of another than `which`: shares of two do not
     stand in one column."""
     bound, saved_ms = _saved_ms(finding)
-    if not saved_ms or not finding.of_ms or finding.which != which:
+    if not saved_ms or not finding.of_ms or finding.which != which or saved_ms < _NOTHING * finding.of_ms:
         return ""
     return f"{bound}{share_text(saved_ms / finding.of_ms)}"
 

@@ -186,11 +186,16 @@ def _prepared(trace: Trace) -> Rows:
         what = f"thread {longest.thread} prepares input" if longest else "the CPU prepares input"
         what += f" in {longest.name}" if longest and longest.name is not None else ""
         change = LOADER_WORKERS.change(Target("windows", windows=loading_windows(trace, rank)))
-        figures = {"what": what, "preparing_ns": preparing_ns, "preparing_ms": preparing_ns / NS_PER_MS}
-        whole = "each step" if period_name(trace) == "step" else "the recorded window"
-        if (workers := math.ceil(preparing_ns / max(blamed.step_ns - blamed.per_step_ns, 1.0))) > 1:
-            whole += f": at least {workers} workers to keep up"
-        rows.append(waiting_row(blamed, LOADER_WORKERS, change, whole=whole, **figures))
+        workers = math.ceil(preparing_ns / max(blamed.step_ns - blamed.per_step_ns, 1.0))
+        is_longer = time_text(preparing_ns) != time_text(blamed.per_step_ns)
+        figures = {
+            "what": what,
+            "preparing_ms": preparing_ns / NS_PER_MS,
+            "longer_ns": preparing_ns if is_longer else None,
+            "whole": "each step" if period_name(trace) == "step" else "the recorded window",
+            "workers": workers if workers > 1 else None,
+        }
+        rows.append(waiting_row(blamed, LOADER_WORKERS, change, **figures))
     return rows
 
 
@@ -366,7 +371,7 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
             frames=cost.frames,
             operators=cost.operators,
             cost_ms=cost.cost_ns / NS_PER_MS,
-            cost="most of it" if whole else f"about {time_text(cost.cost_ns)}",
+            cost=f"more than a {period_name(trace)}" if whole else f"about {time_text(cost.cost_ns)}",
         )
         rows.append(replace(row, stated=Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)))
     return rows
@@ -393,9 +398,9 @@ def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
     if again:
         return Found(again)
     longest = max(lone, key=lambda part: part.share)
-    late = f"{time_text(int(longest.intervals.lengths_ns.max()))}, on GPU {longest.device[1]}"
-    why = f"work starts late once, by {late} with nothing recorded meanwhile, and no step shows that this comes back"
-    return Undecided(why, "record ten steps after a few unrecorded ones", most_ratio=longest.share)
+    late = time_text(int(longest.intervals.lengths_ns.max()))
+    why = f"GPU {longest.device[1]} starts {late} late once, and no step shows that this recurs"
+    return Undecided(why, "record ten steps", most_ratio=longest.share)
 
 
 def _is_one_delay(trace: Trace, blamed: BlamedTime) -> bool:

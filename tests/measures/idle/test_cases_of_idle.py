@@ -17,7 +17,7 @@ CASES = Path(__file__).resolve().parents[2] / "data" / "cases"
         ("host_after_copy.sqlite.xz", "unrecorded_code", 2.25 / 5.46, (2.1, 2.3), "Most of it"),
         ("pool_trim.sqlite.xz", "allocator", 600 / 716, (0.45, 0.6), "Most of it: cudaMallocAsync"),
         ("free_in_loop.sqlite.xz", "allocator", 144 / 244, (0.12, 0.144), "Most of it: cudaFree"),
-        ("device_delay.sqlite.xz", "late_start", 4.32 / 17.68, (4.3, 4.4), "preemption, context switch, clocks"),
+        ("device_delay.sqlite.xz", "late_start", 4.32 / 17.68, (4.3, 4.4), "preemption, a context switch or clocks"),
         ("offload_loop.sqlite.xz", "unrecorded_code", 19.0 / 36.7, (17.0, 19.1), "CPU code"),
         ("13_one_wait_then_starved_by_host.json.gz", "launch_bound", 5.73 / 11.3, (4.5, 5.8), "for the next launch"),
     ],

@@ -35,7 +35,7 @@ def test_a_trace_of_a_capture_is_not_diagnosed_and_says_what_to_record() -> None
     assert diagnosis.bottleneck is Bottleneck.UNDECIDED
     assert diagnosis.findings == diagnosis.statements == diagnosis.notes == ()
     assert diagnosis.steps.count == 0
-    assert diagnosis.statement.startswith("80.0 % of the trace records how a CUDA graph")
+    assert diagnosis.statement.startswith("80.0 % of the trace is the capture of a CUDA graph")
     assert all(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings)
 
 

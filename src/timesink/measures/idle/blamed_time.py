@@ -18,6 +18,7 @@ import polars as pl
 from timesink._native import summed
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
+from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.lines import sampled_line
 from timesink.measures.lines.stacks import own_frames
@@ -210,14 +211,16 @@ def _by_thread(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> d
 
 def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
     """Range names as places in the program, alike in every step: numbers that run on are left out (`range_labels`), and
-    a range that marks a step, or stands for an operator, is no place of its own, and becomes null."""
+    a range that marks a step, an operator or a compiled graph is no place of its own, and becomes null."""
     labels, marker = _labels(trace), steps(trace).marker_name
     numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
 
     def place(texts: pl.Series) -> pl.Series:
         places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
         both = pl.DataFrame({"text": texts, "range": places})
-        is_place = (pl.col("range") != "") & ~numbered & ~pl.col("text").str.contains(EMITTED_OPERATOR)
+        is_place = (
+            (pl.col("range") != "") & ~numbered & ~pl.col("text").str.contains(f"{EMITTED_OPERATOR}|{COMPILED_CALL}")
+        )
         return both.select(pl.when(is_place).then("range")).to_series().cast(pl.Categorical)
 
     return mapped(ranges, place, pl.Categorical)

@@ -141,10 +141,8 @@ def _bar(trace: Trace, is_lost: bool) -> Lack | None:
     captured_share, start = graph_capture(trace).share, start_up(trace)
     if captured_share >= _MOSTLY:
         return Lack(
-            f"{share_text(captured_share)} of the trace records how a CUDA graph is captured: "
-            "kernels launched then do not run",
-            "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
-            "this file for what they replay",
+            f"{share_text(captured_share)} of the trace is the capture of a CUDA graph, in which kernels do not run",
+            "record steps that replay the graphs, and give this file with --capture",
         )
     if start.is_most and steps(trace).times.count < 2 and not is_lost:
         return Lack(

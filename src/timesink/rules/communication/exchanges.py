@@ -148,7 +148,7 @@ def _in_rows(trace: Trace, runs: ExchangeRuns) -> Row:
         "rank": runs.device[0],
         "exposed_ratio": share_of_step(trace, runs.device, runs.lost),
         "per_step": runs.per_step,
-        "in_row": runs.in_row,
+        "in_row": runs.in_row if round(runs.in_row) < round(runs.per_step) else None,
         "lost": of_step(trace, runs.device, runs.lost),
         "counted": "launched with no matmul between them",
     }

@@ -218,9 +218,8 @@ def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
     def place(texts: pl.Series) -> pl.Series:
         places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
         both = pl.DataFrame({"text": texts, "range": places})
-        is_place = (
-            (pl.col("range") != "") & ~numbered & ~pl.col("text").str.contains(f"{EMITTED_OPERATOR}|{COMPILED_CALL}")
-        )
+        is_own = [~pl.col("text").str.contains(one) for one in (EMITTED_OPERATOR, COMPILED_CALL)]
+        is_place = pl.all_horizontal(pl.col("range") != "", ~numbered, *is_own)
         return both.select(pl.when(is_place).then("range")).to_series().cast(pl.Categorical)
 
     return mapped(ranges, place, pl.Categorical)

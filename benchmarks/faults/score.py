@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.faults import floors, scoring, suite, sweep
 from benchmarks.faults.adopt import MEASURED, archive
+from benchmarks.faults.doubles import changes
 from benchmarks.faults.floors import ALL
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.scoring import Figures, Foretold, Observation
@@ -67,7 +68,8 @@ def truth(measured: dict[str, Any] | None) -> tuple[float, float, float] | None:
 
 def agreed(measured: dict[str, Any]) -> bool:
     """Whether the processes measured about the same: otherwise their median is no truth to hold a price against."""
-    return all(max(times) <= (1 + DISAGREEMENT) * min(times) for times in (measured["fault_ms"], measured["fix_ms"]))
+    mended = measured.get("first_fixed_ms", measured["fix_ms"])
+    return all(max(times) <= (1 + DISAGREEMENT) * min(times) for times in (measured["fault_ms"], mended))
 
 
 SETTINGS = ".settings"
@@ -156,9 +158,14 @@ def observed(
     if known is None:
         return None
     gain, fault_ms, fix_ms = known
-    settled = agreed(measured[f"{name}/{severity}"])
+    case = measured[f"{name}/{severity}"]
+    if "first_fixed_ms" in case:
+        gain = 1 - statistics.median(case["first_fixed_ms"]) / fault_ms
     unprofiled_ms = fault_ms if variant == "fault" else fix_ms
-    frame = Observation(name, severity, variant, tool, fault.split, fault.bottleneck, gain, "", settled=settled)
+    frame = Observation(
+        name, severity, variant, tool, fault.split, fault.bottleneck, gain, "", settled=agreed(case),
+        second=fault.second, changes=tuple(changes(fault, case)),
+    )  # fmt: skip
     try:
         trace, diagnosis = diagnosed(paths, None if blind else unprofiled_ms)
     except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
@@ -313,7 +320,7 @@ def details(observations: Sequence[Observation]) -> str:
         )
         found = ", ".join(f"{name} {100 * value:.0f}" for name, value in item.findings[:3]) or item.problem
         part = "".join(word[0] for word in item.split.split("_"))
-        mark = "ok" if item.verdict == item.owed else "miss" if item.costly else "FALSE" if item.healthy else ""
+        mark = "ok" if item.right else "miss" if item.costly else "FALSE" if item.healthy else ""
         rows.append(
             (f"{item.fault}/{item.severity}/{item.variant}", item.tool, part, item.owed, item.verdict, mark,
              f"{100 * item.gain:.1f}", says, found)
@@ -360,8 +367,12 @@ def main() -> int:
         options.json.write_text(json.dumps([dataclasses.asdict(item) for item in observations], indent=1))
     if options.details:
         print(details(observations), end="\n\n")
-    found = [(split, tool, scoring.figures(part)) for split, tool, part in groups(observations)]
-    print(table(HEADINGS, [row(*parts) for parts in found]))
+    parts = list(groups(observations))
+    found = [(split, tool, scoring.figures(part)) for split, tool, part in parts]
+    print(table(HEADINGS, [row(*one) for one in found]))
+    for split, tool, part in parts:
+        print("\n{} {}: {} of {} changes worth naming are named".format(split, tool, *scoring.named(part)), end="")
+    print()
     if options.blind:
         print(f"\n{promised_too_much(observations)}")
     print()

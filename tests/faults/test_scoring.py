@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import adopt, floors, score, suite
 from benchmarks.faults.adopt import CAPTURES, merged
+from benchmarks.faults.doubles import changes
 from benchmarks.faults.pack import unpacked
-from benchmarks.faults.scoring import Figures, Foretold, Observation, figures, formula_figures, top
+from benchmarks.faults.scoring import Figures, Foretold, Observation, figures, formula_figures, named, top
 from benchmarks.faults.trim import trim_torch
 
 import timesink
@@ -43,6 +44,22 @@ def test_top_three_counts_different_bottlenecks() -> None:
     late = replace(SYNC, verdict="allocator", findings=findings)
     assert top(late, 3)
     assert not top(late, 2)
+
+
+def test_of_two_faults_either_is_right_and_each_change_worth_naming_counts() -> None:
+    both = replace(SYNC, second="precision", changes=(("host_sync", 0.2), ("precision", 0.05), ("allocator", 0.04)))
+    either = replace(both, verdict="precision", findings=(("precision", 0.1),))
+    assert figures([both, either]).top1 == 1.0
+    assert top(either, 1)
+    assert named([both, either, replace(both, variant="fix")]) == (2, 4)
+    assert figures([replace(both, verdict="allocator")]).top1 == 0.0
+
+
+def test_a_fix_is_worth_what_it_wins_alone_or_after_the_other() -> None:
+    double = suite.find("particles_read_and_in_fp32")
+    times = {"fault_ms": [9.0, 10.0, 11.0], "fix_ms": [2.0], "first_fixed_ms": [9.5], "second_fixed_ms": [3.0]}
+    assert changes(double, times) == [("host_sync", 0.1), ("precision", 0.75)]
+    assert changes(suite.find("flows_in_float64"), {"fault_ms": [10.0], "fix_ms": [4.0]}) == [("precision", 0.6)]
 
 
 def test_a_verdict_on_a_healthy_program_is_false() -> None:

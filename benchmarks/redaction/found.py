@@ -1,0 +1,342 @@
+# ruff: noqa: E501 (a table with a kind a line)
+"""Plant sixty new kinds of secrets where real files hold texts and numbers, redact, and count what can be found again.
+
+    python -m benchmarks.redaction.found [--set-aside] [--one-in N] [--show]
+
+No place is written down: each text, number, key, cell and line of small captures, pages and files around a job is one,
+by its way through the file. 250 of them are drawn by a digest, and nine of ten pairs of a kind and a place are set
+aside by another. Kinds and places were written before the cleaner was tried on any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gzip
+import hashlib
+import html
+import json
+import pickle
+import re
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from benchmarks.redaction.files import FILES
+from benchmarks.redaction.places import REPORT, Report
+from benchmarks.redaction.unseen import _found
+from benchmarks.redaction.unseen_values import _foreign, _form, _spelled
+from benchmarks.redaction.values import Maker
+
+from fuzz import seeds
+from timesink.capture.errors import CaptureError
+from timesink.capture.redaction import redact
+from timesink.diagnosis.engine import diagnose
+from timesink.readers import read
+from timesink.render import render
+
+Planting = Callable[[str], bytes]
+"""The file with a text planted in one place."""
+_PLACES = 250
+_SET_ASIDE = 9  # of ten
+_BESIDE = (
+    "{new}",
+    "{new}",
+    "{old} {new}",
+    "{new}: {old}",
+    "{old}_{new}",
+    "{old} ({new})",
+    "{old}/{new}",
+    "{new} {old}",
+)
+
+KINDS: dict[str, Maker] = {
+    "plate": _form("{W1}-{A2} {d4}"), "rack and node": _form("[r{d2}u{d2}n{d1}]"), "seat": _form("{A1}{d2}-{A1}{d2}-{A2}"), "flight": _form("{W1}{d4}/{A2}"),
+    "code of letters": _form("{l3}-{l3}-{l3}"), "code of pairs": _form("{l2} {l2} {l2} {l2} {l2}"), "code of singles": _form("{l1} {l1} {l1} {l1} {l1} {l1} {l1}"), "letter and digit": _form("{l1}{d1} {l1}{d1} {l1}{d1} {l1}{d1} {l1}{d1}"),
+    "letters in points": _form("{l1}.{l1}.{l1}.{l1}.{l1}.{l1}"), "letters in lines": _form("{l1}_{l1}_{l1}_{l1}_{l1}_{l1}"), "digits in points": _form("{d1}.{d1}.{d1}.{d1}.{d1}.{d1}.{d1}"), "digits apart": _form("{d2} {d2} {d2} {d2} {d2}"),
+    "digits in lines": _form("{d2}_{d2}_{d2}_{d2}"), "digits by commas": _form("{d3},{d3},{d3},{d2}"), "digits by bars": _form("{d2}|{d2}|{d2}|{d2}|{d2}"), "digits by stars": _form("{d3}*{d3}*{d4}"),
+    "octal bytes": _form("0o1{d2} 0o1{d2} 0o1{d2} 0o1{d2}"), "bits": lambda rng: _whole("".join(rng.choice("01") for _ in range(24))), "decimal bytes": lambda rng: _whole(" ".join(str(rng.randint(97, 122)) for _ in range(7))), "bytes by commas": lambda rng: _whole(", ".join(str(rng.randint(97, 122)) for _ in range(7))),
+    "list of digits": lambda rng: _whole("[" + ", ".join(str(rng.randint(0, 9)) for _ in range(14)) + "]"), "roman": lambda rng: _whole("".join(rng.choice("IVXLCDM") for _ in range(9))), "Morse": lambda rng: _whole(" ".join("".join(rng.choice(".-") for _ in range(4)) for _ in range(8)) + _name(rng)),
+    "base 32 in groups": _form("{24} {24} {24} {24}"), "base 58": _form("[5{a50}]"), "base 85": lambda rng: _whole("".join(rng.choice("abcXYZ019!#$%&()*+-;=?@^_`{|}~") for _ in range(24)) + _name(rng)), "hex of capitals": _form("{H12}"), "hex by points": _form("{h4}.{h4}.{h4}"),
+    "hex in halves": _form("{h4}_{h4}_{h4}_{h4}"), "short digest": _form("g{h8}"), "digest with sign": _form("sha1-{h10}"), "tag of an image": _form("[{w3}]:sha-{h7}"), "nonce": _form("n_{a9}"),
+    "time of birth": _form("{d2}.{d2}.19{d2}"), "week of birth": _form("19{d2}-W{d2}-{d1}"), "time to the second": _form("2025-0{d1}-1{d1}T1{d1}:{d2}:{d2}Z"), "seconds since 1970": _form("17{d8}"), "nanoseconds since 1970": _form("17{d17}"), "degrees": _form("52°{d2}'{d2}\"N"), "what three": _form("[{w2}.{w2}.{w2}]"),
+    "handle": _form("@[{w3}_{d2}]"), "tilde user": _form("~[{w4}]"), "login and host": _form("[{w2}]@[{w3}]-{d2}"), "prompt": _form("([base]) [{w3}]@[{w4}]:~$".replace("[base]", "base")), "signature of a commit": _form("Signed-off-by: [{C2}] [{C3}]"), "initials": _form("{A1}.{A1}. [{C3}]"),
+    "capital inside": _form("[{w2}{C2}{W1}]"), "plural of a name": _form("[{w4}]s"), "name and version": _form("[{w3}]-v2.1"), "name behind digits": _form("7b-[{w3}]-chat"), "model of a hub": _form("[{w3}]/[{C2}]-7B-v0.3"), "name in snake": _form("load_[{w3}]_data"), "name in camel": _form("load[{C3}]Data"), "name in a type": _form("Tensor<[{C4}]>"),
+    "queue": _form("[{w2}]-a100-80g-{d2}"), "mount": _form("nfs4:[{w3}]:/vol{d1}"), "accents put together": _foreign("a\u0301e\u0301o\u0308n\u0303", 9), "Arabic digits": _foreign("٠١٢٣٤٥٦٧٨٩", 9), "HTML names": _spelled("&#x{:x};"), "Python's names": _spelled("\\N{{U+{:04X}}}"),
+}  # fmt: skip
+
+
+def _whole(text: str) -> Any:
+    from benchmarks.redaction.values import Secret
+
+    return Secret(text, (text,))
+
+
+def _name(rng: Random) -> str:
+    return KINDS["tilde user"](rng).parts[0]
+
+
+def _mixed(old: Any, new: str, where: str) -> Any:
+    """The new text beside the old one, as the place's digest says; alone where the old is no text."""
+    form = _BESIDE[hashlib.sha256(where.encode()).digest()[1] % len(_BESIDE)]
+    return form.format(old=old, new=new) if isinstance(old, str) and old else new
+
+
+def _leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to each text, number and key (behind a "key")."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*way, "key", key)
+            yield from _leaves(inner, (*way, key))
+    elif isinstance(value, (list, tuple)):
+        for at, inner in enumerate(value):
+            yield from _leaves(inner, (*way, at))
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield way
+
+
+def _in_value(value: Any, write: Callable[[Any], bytes], name: str) -> dict[str, Planting]:
+    """A place for each way that differs by more than the numbers of lists; an event's number is its category."""
+    made: dict[str, Planting] = {}
+    for way in _leaves(value):
+        title = name
+        for at, part in enumerate(way):
+            inner = value
+            for before in way[:at]:
+                inner = inner[before] if before != "key" else inner
+            is_event = isinstance(part, int) and isinstance(inner, list) and isinstance(inner[part], dict)
+            title += f"/{inner[part].get('cat', inner[part].get('action', '#')) if is_event else '#' if isinstance(part, int) else part}"
+        made.setdefault(title, lambda text, way=way, title=title: write(_put(value, way, text, title)))  # type: ignore[misc]
+    return made
+
+
+def _put(value: Any, way: tuple[Any, ...], text: str, title: str) -> Any:
+    changed = copy.deepcopy(value)
+    inner, is_key = changed, "key" in way[-2:-1]
+    for part in way[: -2 if is_key else -1]:
+        inner = inner[part]
+    if is_key:
+        inner[_mixed(way[-1], text, title)] = inner.pop(way[-1])
+    else:
+        inner[way[-1]] = _mixed(inner[way[-1]], text, title)
+    return changed
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _trace() -> dict[str, Planting]:
+    made: dict[str, Planting] = {}
+    for seed in seeds.kineto()[:8]:
+        try:
+            trace = json.loads(seed)
+        except ValueError:  # packed, or damaged on purpose
+            continue
+        if not isinstance(trace, dict):
+            continue
+        kinds = {
+            (event.get("ph"), event.get("cat"), frozenset(event.get("args", ()))): event
+            for event in trace["traceEvents"]
+        }
+        made = _in_value(trace | {"traceEvents": [*kinds.values()]}, _json, "trace") | made
+    return made
+
+
+def _export() -> dict[str, Planting]:
+    content = seeds.nsys_sqlite()[0]
+    made: dict[str, Planting] = {}
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize(content)
+        strings = {key for (key,) in db.execute("SELECT id FROM StringIds")}
+        for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            rows = db.execute(f'SELECT * FROM "{table}" LIMIT 1')
+            names, row = [name for name, *_ in rows.description], rows.fetchone()
+            for name, cell in zip(names, row or (), strict=False):
+                title = f"export/{table}.{name}"
+                made[title] = _updated(content, table, name, cell, title, refers=False)
+                if cell in strings and name.endswith(("Id", "Name")) and isinstance(cell, int):
+                    made[f"{title}, its string"] = _updated(content, table, name, "step", title, refers=True)
+    return made
+
+
+def _updated(content: bytes, table: str, name: str, cell: Any, title: str, *, refers: bool) -> Planting:
+    def plant(text: str) -> bytes:
+        with closing(sqlite3.connect(":memory:")) as db:
+            db.deserialize(content)
+            new: Any = _mixed(cell, text, title)
+            if refers:
+                db.execute("INSERT INTO StringIds (id, value) VALUES (987654, ?)", (new,))
+                new = 987654
+            row = f'WHERE rowid = (SELECT min(rowid) FROM "{table}")'
+            with suppress(sqlite3.IntegrityError):  # a primary key takes no text
+                db.execute(f'UPDATE "{table}" SET "{name}" = ? {row}', (new,))
+            db.commit()
+            return db.serialize()
+
+    return plant
+
+
+def _lines(name: str, text: str) -> dict[str, Planting]:
+    """The last word of each line that looks as none before it."""
+    lines, made = text.splitlines(), dict[str, Planting]()
+
+    def planted(at: int) -> Planting:
+        where = f"{name}/{at}"
+        return lambda new: "\n".join([*lines[:at], _last(lines[at], new, where), *lines[at + 1 :]]).encode()
+
+    for at, line in enumerate(lines):
+        look = re.sub("[0-9]+", "0", line.rsplit(" ", 1)[0])[:60]
+        if line.strip():
+            made.setdefault(f"{name}/{look}", planted(at))
+    return made
+
+
+def _last(line: str, new: str, where: str) -> str:
+    head, space, old = line.rpartition(" ")
+    quote = old[:1] if old[:1] in "\"'" and old[:1] else ""
+    return f"{head}{space}{quote}{_mixed(old.strip(quote) if quote else old, new, where)}{quote}"
+
+
+class _Shown(HTMLParser):
+    """What a page shows, by the element and its attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, tuple[str, str, str]] = {}
+        self._tag = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._tag = tag
+        for name, value in attrs:
+            self.found.setdefault(f"page/{tag} {name}", (tag, name, (value or "")[:80]))
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self._tag not in ("script", "style", "template"):
+            self.found.setdefault(f"page/{self._tag}", (self._tag, "", data.strip()[:80]))
+
+
+def _page() -> dict[str, Planting]:
+    shown = _Shown()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "trace.json").write_bytes(next(seed for seed in seeds.kineto() if seed[:1] == b"{"))
+        shown.feed(render(diagnose(read(Path(folder) / "trace.json", cache=False)), "html"))
+
+    def plant(title: str) -> Planting:
+        tag, name, old = shown.found[title]
+
+        def planted(text: str) -> bytes:
+            new = html.escape(_mixed(old, text, title))
+            inner = f'<{tag} {name}="{new}">x</{tag}>' if name else f"<{tag}>{new}</{tag}>"
+            return f'<!doctype html><html lang="en"><body>{inner}</body></html>'.encode()
+
+        return planted
+
+    return {title: plant(title) for title in shown.found}
+
+
+def _cells() -> dict[str, Planting]:
+    """Each cell of the first row of a raw page of Nsight Compute, one in ten of the counters."""
+    heads, units, row, *rest = seeds.ncu_csv()[2].decode().splitlines()
+    names, cells = heads.strip('"').split('","'), row.strip('"').split('","')
+
+    def planted(at: int) -> Planting:
+        def plant(text: str) -> bytes:
+            changed = [*cells[:at], _mixed(cells[at], text, names[at]).replace('"', '""'), *cells[at + 1 :]]
+            return "\n".join([heads, units, '"' + '","'.join(changed) + '"', *rest[:3]]).encode()
+
+        return plant
+
+    return {f"cell/{name}": planted(at) for at, name in enumerate(names) if at < 14 or at % 10 == 0}
+
+
+def _report() -> dict[str, Planting]:
+    def planted(name: str) -> Planting:
+        def plant(text: str) -> bytes:
+            report = Report()
+            REPORT[name](report, text, Random(name))
+            return report.written()
+
+        return plant
+
+    return {f"report/{name}": planted(name) for name in REPORT}
+
+
+@cache
+def places() -> dict[str, tuple[str, Planting]]:
+    """By title the name of the file and how it is made: 250 of all there are, by a digest."""
+    logs = [seed.decode() for seed in seeds.torch_logs()]
+    texts = {f"log{at}.log": "\n".join(log.splitlines()[:60]) for at, log in enumerate(logs[:4])} | FILES
+    groups: dict[str, dict[str, Planting]] = {
+        "rank0.json": _trace(),
+        "report.sqlite": _export(),
+        "report.html": _page(),
+        "page.csv": _cells(),
+        "report.ncu-rep": _report(),
+    }
+    groups["snapshot.pickle"] = _in_value(
+        pickle.loads(gzip.decompress(seeds.torch_snapshot()[2])),
+        lambda value: pickle.dumps(value, protocol=4),
+        "snapshot",
+    )
+    groups |= {
+        name: _in_value(json.loads(text), _json, name) if name.endswith(".json") else _lines(name, text)
+        for name, text in texts.items()
+    }
+    every = {title: (file, plant) for file, group in groups.items() for title, plant in group.items()}
+    drawn = sorted(every, key=lambda title: hashlib.sha256(f"place/{title}".encode()).digest())[:_PLACES]
+    return {title: every[title] for title in sorted(drawn)}
+
+
+def is_set_aside(place: str, kind: str) -> bool:
+    """Whether nobody looks at the pair."""
+    return hashlib.sha256(f"found/{place}/{kind}".encode()).digest()[0] % 10 < _SET_ASIDE
+
+
+def outcome(place: str, kind: str, folder: Path) -> str:
+    """ "gone", "survives", "refused", or "" where the text stands in the file without being planted."""
+    (file, plant), secret = places()[place], KINDS[kind](Random(f"{place}/{kind}"))
+    without, full = plant("none"), plant(secret.text)
+    if any(_found(without, part) for part in secret.parts) or not all(_found(full, part) for part in secret.parts):
+        return ""
+    source = folder / file
+    source.write_bytes(full)
+    try:
+        left = redact(source, folder / f"copy-{file}").path.read_bytes()
+    except CaptureError:
+        return "refused"
+    return "survives" if any(_found(left, part) for part in secret.parts) else "gone"
+
+
+def main() -> int:
+    """0 where nothing survives and nothing is refused."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set-aside", action="store_true", help="the pairs set aside, not the others")
+    parser.add_argument("--one-in", type=int, default=1, help="every Nth pair")
+    parser.add_argument("--show", action="store_true", help="say which survived, of those not set aside")
+    options = parser.parse_args()
+    pairs = [(place, kind) for place in places() for kind in KINDS if is_set_aside(place, kind) == options.set_aside]
+    ends: dict[str, Counter[str]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        for place, kind in pairs[:: options.one_in]:
+            end = outcome(place, kind, Path(name))
+            ends.setdefault(place.partition("/")[0], Counter())[end] += 1
+            if options.show and not options.set_aside and end in ("survives", "refused"):
+                print(f"{place}: {kind} {end}")
+    total = sum(ends.values(), Counter())
+    for title, counts in [*ends.items(), (f"all of {len(places())} places", total)]:
+        print(
+            f"{title:24} {sum(counts.values()) - counts['']:6} planted, {counts['survives']} survive, {counts['refused']} refused"
+        )
+    return 1 if total["survives"] or total["refused"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

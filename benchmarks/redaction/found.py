@@ -300,9 +300,9 @@ def is_set_aside(place: str, kind: str) -> bool:
     return hashlib.sha256(f"found/{place}/{kind}".encode()).digest()[0] % 10 < _SET_ASIDE
 
 
-def outcome(place: str, kind: str, folder: Path) -> str:
+def outcome(place: str, kind: str, folder: Path, seed: int = 0) -> str:
     """ "gone", "survives", "refused", or "" where the text stands in the file without being planted."""
-    (file, plant), secret = places()[place], KINDS[kind](Random(f"{place}/{kind}"))
+    (file, plant), secret = places()[place], KINDS[kind](Random(f"{place}/{kind}/{seed}" if seed else f"{place}/{kind}"))
     without, full = plant("none"), plant(secret.text)
     if any(_found(without, part) for part in secret.parts) or not all(_found(full, part) for part in secret.parts):
         return ""
@@ -320,13 +320,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set-aside", action="store_true", help="the pairs set aside, not the others")
     parser.add_argument("--one-in", type=int, default=1, help="every Nth pair")
+    parser.add_argument("--seed", type=int, default=0, help="other values of the same kinds")
     parser.add_argument("--show", action="store_true", help="say which survived, of those not set aside")
     options = parser.parse_args()
     pairs = [(place, kind) for place in places() for kind in KINDS if is_set_aside(place, kind) == options.set_aside]
     ends: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as name:
         for place, kind in pairs[:: options.one_in]:
-            end = outcome(place, kind, Path(name))
+            end = outcome(place, kind, Path(name), options.seed)
             ends.setdefault(place.partition("/")[0], Counter())[end] += 1
             if options.show and not options.set_aside and end in ("survives", "refused"):
                 print(f"{place}: {kind} {end}")

@@ -189,7 +189,7 @@ def test_the_original_is_never_written_over(tmp_path: Path) -> None:
         report = tmp_path / "r.nsys-rep"
         report.write_bytes(b"\x00" * 20)
         redact(report)
-    assert default_target(tmp_path / "a.b.json.gz") == tmp_path / "a.b.redacted.json.gz"
+    assert default_target(tmp_path / "step.rank0.json.gz") == tmp_path / "step.rank0.redacted.json.gz"
     torch = default_target(tmp_path / "johnsmith-ws.acme.com_4711.1694128201545.pt.trace.json")
     assert not [word for word in ("johnsmith", "acme", "1694128201545") if word in torch.name]
 
@@ -263,7 +263,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("text", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100-PG509-200", "2.13.0+cu130", "f16.f32.f16",
-                                  "16, 32, 64, 16", "12.5 ms of 34 ms", "add 4 of 16"])  # fmt: skip
+                                  "16, 32", "12.5 ms of 34 ms", "1,234,567.5 ms", "add 4 of 16"])  # fmt: skip
 def test_what_looks_like_a_serial_number_and_is_none_stays(text: str) -> None:
     assert Cleaner().words(text) == text
 
@@ -424,9 +424,9 @@ def test_words_behind_a_function_of_a_library_are_replaced(text: str) -> None:
     "text",
     [
         "aten::add_",
-        "void at::native::f<4, at::native::G<float>, std::array<char*, 3> >(int, std::array<char*, 3>)",
-        "at::native::(anonymous namespace)::f(c10::ArrayRef<long> const&) const",
-        "c10::cuda::F::g() [clone .kd]",
+        "void at::native::fill<4, at::native::AddFunctor<float>, std::array<char*, 3> >(int, std::array<char*, 3>)",
+        "at::native::(anonymous namespace)::add(c10::ArrayRef<long> const&) const",
+        "c10::cuda::Stream::query() [clone .cold]",
     ],
 )
 def test_a_function_of_a_library_stays_whole(text: str) -> None:

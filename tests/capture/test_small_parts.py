@@ -221,12 +221,12 @@ def test_records_are_counted_whatever_the_chunks(kernels: int, padding: int) -> 
     """By a slower obvious method: parse the document."""
     import tempfile
 
-    from timesink.capture import manifest
+    from timesink.capture.redaction import packed
 
     events = [{"ph": "X", "cat": "kernel", "name": "k" * padding, "ts": n} for n in range(kernels)]
     events += [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n % 3}", "ts": n} for n in range(kernels)]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(manifest, "_CHUNK_BYTES", 97)
+        patched.setattr(packed, "_PIECE_BYTES", 97)
         path = Path(folder) / "t.json.gz"
         path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
         counts = check(path).counts

@@ -4,16 +4,13 @@ repeat it. What describes the machine and its environment comes from allow-lists
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import lzma
 import os
 import platform
 import re
 import shutil
 import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +19,7 @@ from typing import Any
 
 from timesink.capture.errors import refused
 from timesink.capture.recorded_run import MANIFEST, slowest_rank
+from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, masked_words, stored_command
 from timesink.untrusted.nvidia_tools import ask
@@ -29,7 +27,6 @@ from timesink.untrusted.plain_json import document
 from timesink.untrusted.protobuf import NUMBER, fields
 
 FORMAT = 1
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,7 @@ def check(path: Path) -> Checked:
         return Checked(path, 0, {}, "it is empty")
     try:
         return Checked(path, size, _counts(path))
-    except (OSError, EOFError, zlib.error, sqlite3.Error, ValueError) as broken:
+    except (OSError, sqlite3.Error, ValueError) as broken:
         return Checked(path, size, {}, f"it is damaged ({broken})")
 
 
@@ -188,20 +185,16 @@ def _kineto_counts(path: Path) -> Mapping[str, int]:
     counts = dict.fromkeys(_KINETO, 0)
     steps: set[bytes] = set()
     rest = b""
-    for chunk in _chunks(path):
+    unpacked = Unpacked(path)
+    for chunk in unpacked.raw():
         text = rest + chunk
         steps.update(_STEP.findall(text))
         for kind, pattern in _KINETO.items():
             counts[kind] += sum(1 for found in pattern.finditer(text) if found.end() > len(rest))
         rest = text[-_LONGEST_MATCH:]
+    if unpacked.damage:
+        raise ValueError(unpacked.damage)
     return {"steps": len(steps), **counts}
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    with opened(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
 
 
 def _sqlite_counts(path: Path) -> Mapping[str, int]:

@@ -17,6 +17,8 @@ TRACE_KEYS: Final = frozenset((
 EVENT_KEYS: Final = frozenset((
     "ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "bp", "s", "args",
 ))
+MARKS_OF_EVENTS: Final = tuple("XBEMCiIstfbneNDOPRgp")
+"""What an event's members of one letter may be: its phase, its scope, the point it is bound to."""
 ARGUMENT_KEYS: Final = frozenset((
     "Addr", "Bytes", "Call stack", "Collective name", "Comms Id", "Concrete Inputs", "Device", "Device Id",
     "Device Type", "Dst Rank", "Ev Idx", "External id", "External Id", "external id", "external ts", "Fwd thread id",
@@ -151,26 +153,70 @@ NSYS_SETTINGS_KEPT: Final = {
 """Of tables of settings, the settings that say how to read the rest."""
 _OPCODES = """
 ACQBULK AL2P ALD AST ATOM ATOMG ATOMS B2R BAR BMMA BMOV BMSK BPT BPTR BRA BREAK BREV BRX BRXU BSSY BSYNC CALL CCTL
-CCTLL CCTLT CLMAD CREDUX CS2R CSMTEST DADD DEPBAR DFMA DMMA DMNMX DMUL DSETP ELECT ENDCOLLECTIVE ERRBAR EXIT F2F
-F2FP F2I F2IP FADD FCHK FENCE FFMA FLO FMNMX FMUL FRND FSEL FSET FSETP FSWZADD GETLMEMBASE HADD2 HFMA2 HGMMA HMMA
-HMNMX2 HMUL2 HSET2 HSETP2 I2F I2FP I2I I2IP IABS IADD IADD3 IDP IDP4A IGMMA IMAD IMMA IMNMX IMUL IPA ISBERD ISCADD
-ISETP JCAL JMP JMX JMXU KILL LD LDC LDCU LDG LDGDEPBAR LDGMC LDGSTS LDL LDS LDSM LDT LDTM LEA LEPC LOP LOP3 MATCH
-MEMBAR MOV MOVM MUFU NANOSLEEP NANOTRAP NOP OUT P2R PACK PIXLD PLOP3 PMTRIG POPC PRET PRMT PSETP QGMMA QMMA QSPC R2B
-R2P R2UR RED REDG REDUX RET RPCMOV RTT S2R S2UR SEL SETCTAID SETLMEMBASE SGXT SHF SHFL SHL SHR ST STAS STG STL STS
-STSM STT STTM SUATOM SUCCTL SULD SUQUERY SURED SUST SYNCS TEX TLD TLD4 TMML TXA TXD TXQ UBLKCP UBLKPF UBLKRED UBMSK
-UBREV UCGABAR UCLEA UF2FP UFLO UGETNEXTWORKID UIADD3 UIMAD UISETP ULDC ULEA ULEPC ULOP ULOP3 UMOV UP2UR UPLOP3 UPOPC
-UPRMT UPSETP UR2UP USEL USETMAXREG USGXT USHF USHL USHR UTCATOMSW UTCBAR UTCCP UTCHMMA UTCIMMA UTCQMMA UTCSHIFT
-UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF UTMAREDG UTMASTG UVOTE VABSDIFF VABSDIFF4 VIADD VIADDMNMX VIMNMX VOTE VOTEU
-WARPGROUP WARPSYNC YIELD
+CCTLL CCTLT CLMAD CREDUX CS2R CSMTEST DADD DEPBAR DFMA DMMA DMNMX DMUL DSETP ELECT ENDCOLLECTIVE ERRBAR EXIT F2F F2FP
+F2I F2IP FADD FCHK FENCE FFMA FLO FMNMX FMUL FRND FSEL FSET FSETP FSWZADD GETLMEMBASE HADD2 HFMA2 HGMMA HMMA HMNMX2
+HMUL2 HSET2 HSETP2 I2F I2FP I2I I2IP IABS IADD IADD3 IDP IDP4A IGMMA IMAD IMMA IMNMX IMUL IPA ISBERD ISCADD ISETP JCAL
+JMP JMX JMXU KILL LD LDC LDCU LDG LDGDEPBAR LDGMC LDGSTS LDL LDS LDSM LDT LDTM LEA LEPC LOP LOP3 MATCH MEMBAR MOV MOVM
+MUFU NANOSLEEP NANOTRAP NOP OUT P2R PACK PIXLD PLOP3 PMTRIG POPC PRET PRMT PSETP QGMMA QMMA QSPC R2B R2P R2UR RED REDG
+REDUX RET RPCMOV RTT S2R S2UR SEL SETCTAID SETLMEMBASE SGXT SHF SHFL SHL SHR ST STAS STG STL STS STSM STT STTM SUATOM
+SUCCTL SULD SUQUERY SURED SUST SYNCS TEX TLD TLD4 TMML TXA TXD TXQ UBLKCP UBLKPF UBLKRED UBMSK UBREV UCGABAR UCLEA
+UF2FP UFLO UGETNEXTWORKID UIADD3 UIMAD UISETP ULDC ULEA ULEPC ULOP ULOP3 UMOV UP2UR UPLOP3 UPOPC UPRMT UPSETP UR2UP
+USEL USETMAXREG USGXT USHF USHL USHR UTCATOMSW UTCBAR UTCCP UTCHMMA UTCIMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH
+UTMALDG UTMAPF UTMAREDG UTMASTG UVOTE VABSDIFF VABSDIFF4 VIADD VIADDMNMX VIMNMX VOTE VOTEU WARPGROUP WARPSYNC YIELD
 """
 OPCODES: Final = frozenset(_OPCODES.split())
 """Instructions of NVIDIA's GPUs (SASS), from the CUDA Binary Utilities' manual."""
 _MODIFIERS = """
 128 16816 16832 1688 32 64 8816 884 ABS ADD ALL AND ANY ARV BF16 BF16_V2 BFLY BYPASS CAS CONSTANT COS CTA DEC DOWN E
-EF EL EQ EX2 EXCH F16 F32 F64 FTZ GE GPU GT HI IDX INC L LE LG2 LO LT LTC128B LTC256B LTC64B LU LUT M88 MAX MIN MOV
-MOVM MT88 NE NOINC OR PACK_AB POPC R RCP RECONVERGENT RED RELIABLE RM RN RP RSQ RZ S16 S32 S64 S8 SAT SIN SQRT
-STRONG SYNC SYNC_DEFER_BLOCKING SYS TANH TF32 TRANS U U16 U32 U64 U8 UP VTG W WEAK WIDE X XOR ZFILL
+EF EL EQ EX2 EXCH F16 F32 F64 FTZ GE GPU GT HI IADD IDX INC L LE LG2 LO LT LTC128B LTC256B LTC64B LU LUT M88 MAX MIN
+MOV MOVM MT88 NE NODEC NOINC OR PACK_AB POPC R RCP RECONVERGENT RED REL RELIABLE RM RN RP RSQ RZ S16 S32 S64 S8 SAT
+SHL SIN SQRT STRONG SYNC SYNC_DEFER_BLOCKING SYS TANH TF32 TRANS U U16 U32 U64 U8 UP VTG W WEAK WIDE X XOR ZFILL
 """
 MODIFIERS: Final = frozenset(_MODIFIERS.split())
 """What stands behind their dots."""
+_CODES = """
+T# c# #ul #ull #l #u #f sm# SM SM# Sm# nn tn nt TN NN NT TT TNN TNT NTN NTT NNN NNT bf# f# tf# fp# f#f# f#f#f# tf#f#
+bf#f# bf#bf# f#bf# s# i# u# e#m# bz t h k n v S o B nv v# g# r# k# d d# #d #D #C# #x NS HMMA bx bx# ex# bt wt ws wr ta
+tb bn tr fw bw mh ck dq rf nd kv vs# LL cga alg# to do on me no at rc r#c c#r ll#mi ogs w# p# x# MT MI SN AFC# CLR#
+IU# K# LPA# LPB# LPM# LWPMn# MO# NTn# NTA# NTB# NTC# NTD# NTM# PGR# PLR# PKA# SIA# SS# SPO# SSO# SVW# VSn# VWA# VWB#
+WS# WG WG# GLS# SK# USL# BH HA BBS BS SB AS HHS HSS SS HS II DD ZZ CC cu# m# b# h# align#
+"""
+CODES: Final = frozenset(_CODES.split())
+"""Codes between the underscores of a kernel's name, # for digits: types, layouts, tiles, what Tensile was set to."""
+_SHORT_WORDS = """
+a t an as at be by do go if in is it me my no of on or so to up us we vs mm nn py cu cc io id ok ms ns s hz rx tx op
+sm SMs TPCs pm fp tf lr kv qk eq ne lt le gt ge gc fb f16 f32 f64 bf16 fp8 fp16 fp32 fp64 tf32 i8 u8 i32 i64 s8 s32 l1
+l2 L1 L2 p2p P2P H2D D2H D2D HtoD DtoH DtoD c10 c10d x86 cu118 cu121 cu124 cu126 cu128 cu129 cu130 sm70 sm75 sm80 sm86
+sm89 sm90 sm100 sm120 PG500 PG509
+"""
+SHORT_WORDS: Final = frozenset(_SHORT_WORDS.split())
+"""Words of less than three letters that may stand alone in any text."""
+_PERSONAL = """
+host hostname user username uid author license licence ip ipv ipaddress login logname mail email home homedir pwd cwd
+environ environment cmd command cmdline argv args serial uuid account acct owner metadata slurm phone tel fax ssn
+social passport birth iban badge employee ticket customer patient tenant subscription mac sha commit revision url uri
+private imei
+"""
+PERSONAL: Final = frozenset(_PERSONAL.split())
+"""Words of a key whose text names a person, a machine or a command."""
+_OWNED = """
+job node machine box server cluster rack site zone project team session card address asset org organisation
+organization company department lab workspace repo repository branch experiment person people student client busid
+workingdir by pin
+"""
+OWNED: Final = frozenset(_OWNED.split())
+"""Last words of a key whose text, not its counts, names what belongs to somebody."""
+_NUMBERING = """
+id ids name names no nr number numbers label labels tag tags title titles array
+"""
+NUMBERING: Final = frozenset(_NUMBERING.split())
+"""What may stand behind them."""
+_QUANTITIES = """
+ns us ms s sec second nanosecond byte b kb mb gb tb kib mib gib tib size count total value low high min max mean
+median p sum start end begin dur duration time timestamp ts addr address ptr pointer offset from to period cycle hz
+khz mhz ghz flop ops op element numel length memory mem capacity limit width height line seq sequence step version sm
+block rate bandwidth dim stride shape nelem allocated reserved index frame
+"""
+QUANTITIES: Final = frozenset(_QUANTITIES.split())
+"""Last words of a key, without the s of many, whose number is an amount, a time or a place in memory."""
 # fmt: on

@@ -12,57 +12,16 @@ from timesink.knowledge import Pattern
 # Of each pattern its meaning, then names that show it, then near misses.
 # fmt: off
 CHUNK: Final = Pattern(
-    "(?a)\u27e6\\d{1,9}\u27e7|[\u27e6\u27e7]|[^\\s\"'`,;()\\[\\]{}<>|=\u27e6\u27e7]+",
-    "a placeholder, one of its marks, or what stands between spaces, brackets and quotes",
+    "(?a)\u27e6-?\\d+\u27e7|[^\\s\"'`,;()\\[\\]{}<>|=\u27e6\u27e7]+",
+    "a placeholder, or what stands between spaces, brackets and quotes",
     ("train.py", "aten::add", "\u27e612\u27e7"), "()",
-)
-SPELLED: Final = Pattern(
-    r"[^\x00-\x7f\u27e6\u27e7]|\\|%[0-9A-Fa-f]{2}|&#|@|://"
-    r"|(?<![0-9A-Za-z_])(?:[0-9A-Fa-f]{1,4}[:-]{1,2}){2,}[0-9A-Fa-f]{1,4}(?![0-9A-Za-z_])"
-    r"|(?<![0-9A-Za-z_])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![0-9A-Za-z_])"
-    r"|(?<![0-9.])\d{1,3}(?:\.\d{1,3}){3}(?![0-9.])",
-    "other than plain letters, or an address",
-    ("\\u006a", "%4A", "ann@box", "https://x", "02:42:ac:11:00:02", "fe80::1:2"), ("a/b", "12 %", "c10::cuda"),
-)
-BYTES: Final = Pattern(
-    r"(?i)(?<![0-9a-z])(?:0?x)?[0-9a-f]{2}(?:[^0-9a-z\n]{1,4}(?:0?x)?[0-9a-f]{2}){3,}(?![0-9a-z])",
-    "bytes in a row, in hexadecimal where there is a letter",
-    ("=6B=61=7A=6F", "6b 61 7a 6f", "0x6b, 0x61, 0x7a, 0x6f", "{6b}{61}{7a}{6f}"),
-    ("be an ad of", "6b 61 7a", "f16 f32 f16 f32"),
-)
-ADDRESS: Final = Pattern(
-    r"(?<![\w.])(?=[\w:]{0,40}\w:\w)(?:[0-9A-Fa-f]{1,4}:{1,2}){1,8}[0-9A-Fa-f]{1,4}(?!\w)"
-    r"|(?<![0-9.])\d{1,3}(?:\.\d{1,3}){3}(?![0-9.])",
-    "an address of the internet in a kernel's name: C++ has two colons, and no dots between numbers",
-    ("f<fe80::1:2>", "fe80::1:2: f", "fused_10.1.2.3_0"), ("at::native::f", "c10::add::dec", "foo.constprop.0"),
-)
-HEXADECIMAL: Final = Pattern(
-    r"(?i)(?:^|_|[g-z])(?!\d{0,5}(?:b?f\d{1,2})+(?![0-9a-f]))(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{6,}(?:_|$)",
-    "letters and digits that spell a digest and no types",
-    ("ad5ff67", "kernel_a1fc9e7_0", "git9c2417ab", "rev1a2b3c4"),
-    ("f16f16", "bf16f32", "s1688bf16", "add2d", "decoded", "123456", "softmax1"),
 )
 ABSOLUTE_PATH: Final = Pattern(
     r"^(?:-[ILWB])?(?:/|~|\.\./|[A-Za-z]:)(?=.*[A-Za-z])[^:]*(?:/|$)",
     "a folder or file by its whole path",
     ("/home/ann/x/train.py", "~ann/x", "../../a/b"), ("train.py", "a/b", "aten::add/backward"),
 )
-WORD: Final = Pattern(r"(?a)\u27e6\d+\u27e7|\w+", "a placeholder or a word", ("train_step", "\u27e612\u27e7"), "->")
-NUMBERS: Final = Pattern(
-    "(?a)\u27e6\\d+\u27e7|ProfilerStep#\\d{1,7}(?!\\w)|(?<!\\w)[+(]{0,2}\\d+(?:[ ().,:/+-]{1,3}\\d+)*(?!\\w)",
-    "a placeholder, or numbers in a row",
-    ("078-05-1120", "4111 1111 1111 1111", "12.5"), "conv2d",
-)
-SMALL: Final = Pattern(
-    r"^(?=(?:\D*\d){1,6}\D*$)\D*\d{1,4}(?:\D+\d{1,4})*$|^\d{1,3}(?:,\d{3}){1,3}(?:\.\d{1,4})?$|^ProfilerStep",
-    "few digits, or an amount in groups", ("12.5", "1/2/3", "1,234,567.5"),
-    ("90417", "078-05-1120", "4111 1111"),
-)
-LIST_OF_NUMBERS: Final = Pattern(
-    r"^-?\d{1,10}(?:, ?-?\d{1,10}){0,9}$", "sizes, as of a tensor or a block", ("128, 1, 1", "4096"), "4111 1111",
-)
-LIST_OF_SMALL: Final = Pattern(r"^\d{1,4}(?:, \d{1,4}){2,}$", "arguments of a template", "128, 5, 5, 3", "1, 2")
-DIGITS: Final = Pattern(r"\d+", "digits in a row", "128", "x")
+WORD: Final = Pattern(r"(?a)\u27e6-?\d+\u27e7|\w+", "a placeholder or a word", ("train_step", "\u27e612\u27e7"), "->")
 LENGTH: Final = Pattern(
     r"(?<![0-9STA])(?<!L[a-z])(?<!L[a-z]n)(?<!DF)[1-9]\d{0,2}(?=[A-Za-z]|__|_G)",
     "how long the next identifier is, in a mangled name",
@@ -79,8 +38,32 @@ UNNAMED: Final = Pattern(
     "_GLOBAL__N__4bcb2a9b_21_DistributionNormal_cu_0c5b6e84", "_GLOBAL__N__ann",
 )
 OF_COMPILERS: Final = Pattern(
-    r"^(?:(?:CUB|THRUST|ROCPRIM)_\d{6}(?:_SM)?(?:_\d{3,4}){0,20}_NS|\d{1,6}(?:u?l{1,2}|[uf]))$",
+    r"^(?:(?:CUB|THRUST|ROCPRIM)_\d{6}(?:_SM)?(?:_\d{3,4}){0,20}_NS|__\d|\d{1,6}(?:u?l{1,2}|[uf]))$",
     "a version's namespace, or a number with its type", ("CUB_200600_500_520_NS", "2048l", "4ul"), "CUB_NS",
+)
+NUMBERS: Final = Pattern(
+    "(?a)\u27e6-?\\d+\u27e7|ProfilerStep#\\d{1,7}(?!\\w)|(?<!\\w)\\d+(?:[^\\w\\n\u27e6\u27e7]{1,4}\\d+)*(?!\\w)",
+    "a placeholder, or numbers in a row, whatever stands between them",
+    ("078-05-1120", "4111 1111 1111 1111", "12|5", "&#74;&#11"), "conv2d",
+)
+AMOUNT: Final = Pattern(
+    r"^(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,13})(?:\.\d{1,4})?$", "one number, as a program prints it",
+    ("12.5", "1,234,567.5", "90417"), ("078-05-1120", "4111 1111"),
+)
+UNIT: Final = Pattern(
+    r"^ ?(?:[num]?s|[KMGT]?i?B(?:/s)?|[kMG]?[Hh]z|%|[GT]FLOPS?|(?:excessive )?(?:sectors|wavefronts)|(?:non-)?fused"
+    r"|instructions|steps?|events?|bytes|cycles|threads|kernels|launches)(?!\w)",
+    "what an amount is of", (" ms", "%", " GB/s", " excessive sectors"), (" job", "x"),
+)
+LIST_OF_NUMBERS: Final = Pattern(
+    r"^\d{1,4}(?:, ?\d{1,4}){0,9}$", "numbers of a template", ("128, 1, 1", "4096"), ("4111 1111", "12345"),
+)
+LIST_OF_WORDS: Final = Pattern(
+    r"(?<!\w)(?:(?!(?:the|an?|of|to|in|is|are|was|were|be|by|for|with|than|and|or|not?|from|on|at|as|it|its|this"
+    r"|that|if|when|while|can|has|have|had|do|does|more|less|but|into|per|between)\b)[A-Za-z]{2,16} ){7,}"
+    r"[A-Za-z]{2,16}(?!\w)",
+    "words in a row without one that binds them: no sentence has as many, a wallet has twelve",
+    "add address action area army array asset balance", "the GPU waits",
 )
 PLACE: Final = Pattern(
     r"^\d{1,5}$|^\d{1,2}\.\d$", "the number of a launch or a stream, or a compute capability",
@@ -90,30 +73,11 @@ BLOCK: Final = Pattern(
     r"^\(?\d{1,10}(?:, ?\d{1,5}){2}\)?$", "a grid or a block, as Nsight Compute prints it",
     "(128, 1, 1)", ("128", "232007"),
 )
-GROUP: Final = Pattern("[0-9A-Za-z]+", "letters and digits in a row", ("9C73", "a"), "-")
-CODED: Final = Pattern(
-    r"(?i)^(?!(?:b?f|tf|fp|u?int)\d+$)(?=[0-9]*[a-z])(?=[a-z]*[0-9])[0-9a-z]{4,}$",
-    "letters and digits mixed, that are no type", ("9C73", "MS0L", "a1b2"), ("bf16", "int64", "H20", "1024", "name"),
-)
-GLUED: Final = Pattern(
-    r"(?<=[a-z]{2})(?<!Policy)\d{4,}", "more digits behind letters than software writes", "name7964",
-    ("step_1200", "cudaMalloc_v3020"),
-)
 CELL: Final = Pattern(
-    r"^-?(?:\d{1,3}(?:,\d{3}){0,5}|\d{0,12})(?:\.\d{1,6})?(?:e[+-]?\d{1,3})?%?$",
+    r"^-?(?:\d{1,3}(?:,\d{3}){0,5}|\d{0,12})(?:\.\d{1,17})?(?:e[+-]?\d{1,3})?%?$",
     "a number as Nsight Compute prints it",
     ("1,024.50", "98.7", "3.2e+09"), ("4111 1111", "078-05-1120", "4111111111111111"),
 )
-LIST_OF_WORDS: Final = Pattern(
-    "(?<!\\w)[A-Za-z]{2,16}(?: [A-Za-z]{2,16}){7,}(?!\\w)", "words in a row, without a stop",
-    "add address action area army array asset balance", "the GPU waits",
-)
-_BINDING_WORDS = """
-the a an of to in is are was were be by for with than and or not no from on at as it its this that these which if
-when while because can cannot may must has have had does do did only more less but into per between
-"""
-BINDING_WORDS: Final = frozenset(_BINDING_WORDS.split())
-"""Words that bind the others of a sentence."""
 _SUFFIXES = """
 py cu cpp cuh h so json log txt
 """
@@ -135,51 +99,16 @@ PIECE: Final = Pattern(
     ("AddBackward0", "train_step"), "->",
 )
 SYMBOL: Final = Pattern(
-    r"(?as)^(?!.*[A-Za-z]-[A-Za-z])[\w:<>(),*&\s\[\]{}#~'.+!=|$/?;^-]*$",
+    r"(?as)^(?=.*[A-Za-z])(?!.*[A-Za-z]-[A-Za-z])[\w:<>(),*&\s\[\]{}#~'.+!=|$/?;^\u27e6\u27e7-]*$",
     "how compilers write the name of a kernel or function",
     ("void at::native::f<128, 4>(int)", "ampere_sgemm_64x64_nt", "nvjet_sm90_tst_256x128"),
     ("ann-smith@box", 'say "x"'),
 )
 METRIC: Final = Pattern(
-    r"^(?:(?:(?:breakdown|group|pmsampling):)?"
-    r"(?:device|sm|smsp|l1tex|lts|launch|nvlink|dram|dramc|gpu|profiler|sass|derived|gpc|numa|pcie|idc|lrc|fbpa|gcc"
-    r"|mcc|gr|memory(?:_[a-z0-9]+)*|c2clink|nvlrx|nvltx|inst_executed|thread_inst_executed(?:_true)?|tpc|regs|source"
-    r"|hub|ctc|cbu|ltc|pm|idle|vidmem|syslts|sys|fe|crop|zrop|raster|pda|vpc|mpc|pes|tga|swx|vaf)__[A-Za-z0-9_]+"
-    r"(?:\.[a-z0-9_]+)*,?)+$",
-    "metrics of Nsight Compute, by name",
-    ("sm__cycles_elapsed.avg", "breakdown:gpu__time.avg,sm__cycles.sum"), ("forward", "__init__"),
-)
-PRIVATE_KEY: Final = Pattern(
-    "(?i)tokeni|licen[cs]e[_-]?key|key[_-]?id$|^host$|host_?name|^user(?:[_-]?(?:name|id))?$|^uid$"
-    "|^author|created[_-]?by$|^licen[cs]e$|^ip(?:v[46])?(?:[_-]?addr(?:ess)?)?$|^login|logname|args[_-]list$|mail"
-    "|_addr|^addr_|home|^[cp]wd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|acct|owner"
-    "|metadata$|^tw_|^mast_|job_?(?:id|name|nr|no|number|array)|^job$|slurm|phone|^tel$|^fax$|ssn|social|passport"
-    "|birth|iban|card_?n|badge|employee|ticket|customer|patient|tenant|subscription|(?:^|_)mac$"
-    "|(?:^|_)sha(?:1|256)?$|(?:^|_)commit(?:_?(?:id|sha|hash))?$|revision|(?:^|[_-])ur[il]$"
-    "|private|session_?id|^pin$|imei|asset",
-    "a key whose text names a person, a machine or a command; of secrets `untrusted.masking` knows the keys",
-    ("hostName", "cmd", "user_metadata", "userId", "PWD", "ipAddress"),
-    ("tokens", "name", "addr", "committed", "job_count", "pass", "key", "address"),
-)
-OWNERS_KEY: Final = Pattern(
-    r"(?i)(?:^|[\W_]|(?<=[a-z]))(?:node|machine|box|server|cluster|rack|site|zone|project|team|session|card|address"
-    r"|org(?:ani[sz]ation)?|company|department|lab|workspace|repo(?:sitory)?|branch|experiment|person|people|student"
-    r"|client)s?(?:[_-]?(?:id|name|no|number|label|tag|title)s?)?$",
-    "a key whose text, of software's words or not, names what belongs to somebody; its numbers count",
-    ("node", "teamName", "cluster_id", "Project"), ("nodes_total", "name", "Process Group Name"),
-)
-SHORT_NUMBER: Final = Pattern(
-    r"^(?:\d{0,5}|0x[0-9a-fA-F]+)$", "a count, or a place in memory",
-    ("3", "0x7f03"), "softmax",
-)
-QUANTITY_KEY: Final = Pattern(
-    r"(?i)(?:^|[_ ]|(?<=[a-z]))(?:ns|us|ms|secs?|seconds|nanoseconds|bytes|[kmgt]i?b|sizes?|counts?|total|totals"
-    r"|values?|low|high|min|max|mean|median|p\d\d|sum|starts?|ends?|begin|dur|durations?|times?|timestamps?|ts|addr"
-    r"|address|ptr|pointers?|offsets?|from|to|periods?|cycles|[kmg]?hz|[kmgt]?flops?|ops|elements|numel|length"
-    r"|memory|mem|capacity|limits?|widths?|heights?|lines?|seq|sequence|steps?|versions?|per_?sm|per_?block|rate"
-    r"|bandwidth|dims?|strides?|shapes?|nelems|allocated|reserved|index|frames?|pool_id)$",
-    "a key whose number is an amount, a time or a place in memory",
-    ("start_ns", "totalGlobalMem", "total_size", "time_us"), ("job", "n", "phone"),
+    r"^(?:(?:breakdown|group|pmsampling):|[A-Z]{2,4}(?:_[A-C])?\.TriageCompute\.)?[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*$",
+    "how the name of a counter is built (Nsight Compute)",
+    ("sm__cycles_elapsed.avg", "breakdown:gpu__time.avg", "SM_B.TriageCompute.l1tex__t_sectors.sum"),
+    ("forward", "__init__", "sm__a,sm__b"),
 )
 ENVIRONMENT: Final = Pattern(
     r"(?s)(?:(?:^|\s)[A-Za-z_]\w*=\S*(?=\s|$).*?){4}",

@@ -136,7 +136,6 @@ def _varint(number: int) -> bytes:
 
 
 _MOST_BYTES = 1 << 30
-_MOST_NODES = 50_000_000
 _PROTOCOL = 4
 _REMEDY = "dump the snapshot again"
 
@@ -159,7 +158,8 @@ def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     try:
         _refuse_large_memo(content)
         root = _ContainersOnly(io.BytesIO(content)).load()
-        cleaned = _Shared(cleaner).value(root)
+        cleaner.once = {}
+        cleaned, cleaner.once = cleaner.value(root), None
     except (pickle.UnpicklingError, EOFError, RecursionError, MemoryError, ValueError, TypeError, KeyError, IndexError,
             AttributeError, OverflowError) as error:  # fmt: skip
         raise refused(f"{name} is no memory snapshot: {error}", _REMEDY) from error
@@ -172,29 +172,3 @@ def _refuse_large_memo(content: bytes) -> None:
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(argument, int) and argument > len(content):
             raise ValueError("its memo is larger than the file")
-
-
-class _Shared:
-    """Cleans a value whose parts may occur often: each part once."""
-
-    def __init__(self, cleaner: Cleaner) -> None:
-        self._cleaner, self._done, self._alive = cleaner, dict[int, Any](), list[Any]()
-
-    def value(self, value: Any, key: str = "") -> Any:
-        if not isinstance(value, (dict, list, tuple)):
-            return self._cleaner.value(value, key)
-        if id(value) in self._done:
-            return self._done[id(value)]
-        self._alive.append(value)
-        if len(self._alive) > _MOST_NODES:
-            raise ValueError("it has too many parts")
-        made: Any
-        if isinstance(value, dict):
-            made = self._done[id(value)] = {}
-            made |= {name: self.value(inner, str(name)) for name, inner in value.items() if self._cleaner.keeps(name)}
-        elif isinstance(value, list):
-            made = self._done[id(value)] = []
-            made += [self.value(inner, key) for inner in value]
-        else:
-            made = self._done[id(value)] = tuple(self.value(inner, key) for inner in value)
-        return made

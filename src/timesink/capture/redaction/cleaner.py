@@ -1,4 +1,4 @@
-"""Texts with what their place lets stay, words of closed lists and small numbers; all else is a placeholder.
+"""Texts with what their place lets stay, words of closed lists and few digits; all else is a placeholder.
 
 The place is the format's word for what a text is: the name of a kernel, of a metric, an instruction, or anything else.
 A placeholder is the same for the same text, and stands in marks that no text keeps: a source's own are renumbered.
@@ -12,19 +12,32 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
-from itertools import groupby
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from timesink.capture.redaction import lists
 from timesink.knowledge import kept_texts
 from timesink.knowledge import private_texts as texts
 from timesink.untrusted.masking import is_secret_key
+from timesink.untrusted.plain_json import parsed
 
 _SAID: Final = {"name": "names and words that no software is known to write", "folder": "folders"}
 _KEPT_ANSWERS = 100_000
 _LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
-_MOST_DIGITS, _DIGITS_OF_A_WORD, _MOST_SINGLE_LETTERS, _DIGITS_ALONE = 6, 5, 2, 3
-_LONGEST_LIST_OF_WORDS = 7  # no sentence has as many words without one that binds them; a wallet has twelve
+# digits: of what somebody owns a count, and under a key that names no amount the longest that is nobody's
+_DIGITS_OF_A_COUNT, _LONG_NUMBER = 3, 5
+
+
+class Place(NamedTuple):
+    """What words of a place may be: digits that may stand alone in a row or within a word, and whether codes may stand
+    without a word."""
+
+    alone: int
+    within: int
+    codes: bool
+
+
+FREE: Final = Place(alone=4, within=3, codes=False)
+KERNEL: Final = Place(alone=6, within=6, codes=True)
 
 
 class Cleaner:
@@ -33,24 +46,28 @@ class Cleaner:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.removed: Counter[str] = Counter()
         self.has_known_numbers = False  # of a format whose numbers are all figures
+        self.once: dict[tuple[int, bool], tuple[Any, Any]] | None = (
+            None  # of values whose parts may occur often, what was made
+        )
         self.names = frozenset(name.strip().lower() for name in names if name.strip())
         self._named = re.compile(texts.whole_words(self.names), re.IGNORECASE) if self.names else None
         self._known: dict[tuple[Callable[[str], str], str], str] = {}
         self._placeholders: dict[str, str] = {}
+        self._gone: list[str] = []  # out of the text that is being cleaned
 
     def words(self, text: str) -> str:
-        """Any text: words that software is known to write and small numbers stay, of a path its file or its library."""
+        """Any text: words of the lists and few digits stay, of a path its file or its library."""
         return self._kept(self._words, text)
 
     def symbol(self, text: str) -> str:
-        """The name of a kernel: the words of compilers and libraries stay in it, and the numbers of templates."""
+        """The name of a kernel: codes of compilers stay in it too, and the numbers of templates."""
         return self._kept(self._symbol, text)
 
     def opcode(self, text: str) -> str:
-        """An instruction of a GPU where it is one, else any text."""
+        """An instruction of a GPU or the names of counters where it is one, else any text."""
         name, *modifiers = text.split(".")
-        is_one = name in kept_texts.OPCODES and all(one in kept_texts.MODIFIERS for one in modifiers)
-        return text if is_one else self.words(text)
+        is_one = name in kept_texts.OPCODES and kept_texts.MODIFIERS.issuperset(modifiers)
+        return text if is_one else self.metric(text)
 
     def metric(self, text: str) -> str:
         """The name of a counter where it is one, else any text."""
@@ -58,11 +75,12 @@ class Cleaner:
 
     def is_metric(self, text: str) -> bool:
         """Whether it is the name of a counter of Nsight Compute, or a list of them."""
-        return (
-            "__" in text
-            and texts.METRIC.match(text) is not None
-            and all(piece in _metric_words() for piece in _pieces(text.lower()) if len(piece) > 1)
-        )
+        return "__" in text and all(map(_is_metric, text.rstrip(",").split(",")))
+
+    def payload(self, text: str) -> str:
+        """A text that may be JSON: as JSON, or line by line."""
+        value = json_in(text)
+        return write_json(self.value(value)) if value is not None else "\n".join(map(self.words, text.split("\n")))
 
     def value(self, value: Any, key: str = "") -> Any:
         """A value of JSON or of a pickle, members whose keys are no software's left out."""
@@ -73,20 +91,37 @@ class Cleaner:
             return value if self._is_figure(digits, key) else self.private(digits)
         if isinstance(value, str):
             return self.private(value) if is_private(key, value) else self.metric(value)
-        if isinstance(value, dict):
-            kept = {name: inner for name, inner in value.items() if self.keeps(name)}
-            return {name: self.value(inner, key if is_private(key) else name) for name, inner in kept.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.value(inner, key) for inner in value)
+        if isinstance(value, (dict, list, tuple)):
+            return self._parts(value, key)
         self.removed["values of unknown types"] += 1
         return None
+
+    def _parts(self, value: Any, key: str) -> Any:
+        """Of a holder the members whose names stay; of a pickle's each once, as it may be in itself."""
+        at, once = (id(value), is_private(key)), self.once
+        if once is not None and at in once:
+            return once[at][1]
+        made: Any = {} if isinstance(value, dict) else []
+        if once is not None:
+            once[at] = (value, made)
+        if isinstance(value, dict):
+            kept = ((name, inner) for name, inner in value.items() if self.keeps(name))
+            made.update((name, self.value(inner, key if at[1] else str(name))) for name, inner in kept)
+        else:
+            made.extend(self.value(inner, key) for inner in value)
+        if isinstance(value, tuple):
+            made = tuple(made)
+            if once is not None:
+                once[at] = (value, made)
+        return made
 
     def _is_figure(self, digits: str, key: str) -> bool:
         """Whether a number under this key measures something, and is nobody's."""
         if self.has_known_numbers or not key:
             return True
-        is_short = sum(map(str.isdecimal, digits)) <= _DIGITS_OF_A_WORD
-        return not is_personal(key) and (is_short or texts.QUANTITY_KEY.search(key) is not None)
+        if is_personal(key):
+            return False
+        return _is_quantity(key) or (len(digits) <= _LONG_NUMBER and not is_private(key, digits))
 
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
@@ -109,81 +144,70 @@ class Cleaner:
         known = self._known.get((clean, text))
         if known is None:
             known = texts.TERMINAL_STYLE.sub("", text).replace(NUMBER_MARK, "")
+            known = _STRAY.sub(r"\1", known)
             if self._named is not None:
-                known = self._named.sub(lambda found: self._placeholder(found.group()), known)
-            known = sys.intern(clean(known))  # so that equal texts are one, as in what is read from a copy
+                known = self._named.sub(self._without, known)
+            # numbered as they stand; equal texts are one, as in what is read from a copy
+            known = sys.intern(_GONE.sub(lambda found: self.private(self._gone[int(found[1])]), clean(known)))
+            self._gone.clear()
             if len(self._known) < _KEPT_ANSWERS:
                 self._known[clean, text] = known
         return known
 
     def _words(self, text: str) -> str:
-        if text.isascii() and "\\" not in text and not any(map(str.isalnum, text)):
-            return text
-        kept, at = "", 0
-        for found in texts.BYTES.finditer(text):
-            if not any(letter in "abcdef" for letter in found.group().lower()):
-                continue  # numbers, judged as such
-            kept += texts.CHUNK.sub(self._chunk, text[at : found.start()]) + self._placeholder(found.group())
-            at = found.end()
-        return self._judged_together(kept + texts.CHUNK.sub(self._chunk, text[at:]), self._numbers)
-
-    def _judged_together(self, text: str, numbers: Callable[[re.Match[str]], str]) -> str:
-        """Numbers and words that stand in a row."""
-        kept = texts.NUMBERS.sub(numbers, text)
-        return texts.LIST_OF_WORDS.sub(self._list, kept) if kept.count(" ") >= _LONGEST_LIST_OF_WORDS else kept
+        kept = texts.NUMBERS.sub(self._numbers, texts.CHUNK.sub(self._chunk, text))
+        return texts.LIST_OF_WORDS.sub(self._without, kept)
 
     def _symbol(self, text: str) -> str:
         is_sentence = " " in text and not {"(", "<", ":"} & set(text)
-        is_name = texts.SYMBOL.match(text) and any(map(str.isalpha, text)) and not texts.ADDRESS.search(text)
-        if len(text) > _LONGEST_SYMBOL or not is_name or "&#" in text or is_sentence:
+        if len(text) > _LONGEST_SYMBOL or is_sentence or not texts.SYMBOL.match(text):
             return self._words(text)
-        parts = texts.WORD.sub(lambda found: found.group() if is_symbol(found.group()) else self._word(found), text)
-        return self._judged_together(parts, self._numbers_of_symbol)
+        kept = texts.WORD.sub(lambda found: self._word(found, KERNEL), text)
+        return texts.LIST_OF_WORDS.sub(self._without, texts.NUMBERS.sub(self._numbers_of_symbol, kept))
 
     def _chunk(self, found: re.Match[str]) -> str:
-        """What stands between spaces, brackets and quotes: a path, a placeholder of the source, or some words."""
+        """What stands between spaces, brackets and quotes: a path, a placeholder of the source, or some words. Where a
+        word goes, digits beside it would tell of it: all goes."""
         chunk = found.group()
-        if len(chunk) == 1 and chunk in MARKS:
-            return ""
-        if PLACEHOLDER.fullmatch(chunk) or len(chunk) > _LONG or texts.SPELLED.search(chunk):
-            return self._placeholder(chunk)
-        if texts.ABSOLUTE_PATH.match(chunk):
+        if _GONE.match(chunk):
+            return chunk
+        if chunk[0] in MARKS or len(chunk) > _LONG or not chunk.isascii() or "\\" in chunk:
+            return self._out(chunk)
+        if texts.ABSOLUTE_PATH.match(chunk) and found.string[found.start() - 1 : found.start()] != MARKS[1]:
             library = texts.LIBRARY_PATH.match(chunk)
             self.removed["folder"] += 1
             rest = library["kept"] if library else chunk.rstrip("/").rpartition("/")[2]
             chunk = rest if library or chunk.count("/") > 1 else ""
-        unknown = [word for word in texts.WORD.findall(chunk) if not is_known(word)]
-        if not unknown and _is_serial(chunk):
-            return self._placeholder(chunk)
-        if not any(any(map(str.isdecimal, word)) for word in unknown):
+        is_known = all(is_listed(word) for word in texts.WORD.findall(chunk))
+        if is_known or not any(map(str.isdecimal, chunk)):
             return texts.WORD.sub(self._word, chunk)
-        file, dot, suffix = chunk.rpartition(".")  # of a key or an address, a part that is left tells of the rest
-        return f"{self._placeholder(file)}.{suffix}" if dot and suffix in texts.SUFFIXES else self._placeholder(chunk)
+        file, dot, suffix = chunk.rpartition(".")
+        return f"{self._out(file)}.{suffix}" if dot and suffix in texts.SUFFIXES else self._out(chunk)
 
-    def _word(self, found: re.Match[str]) -> str:
+    def _word(self, found: re.Match[str], place: Place = FREE) -> str:
         word = found.group()
-        if word.isdecimal():
-            return word  # judged with the numbers beside it
-        return word if PLACEHOLDER.fullmatch(word) or is_known(word) else self._placeholder(word)
+        return word if _GONE.match(word) or is_listed(word, place) else self._out(word)
 
     def _numbers(self, found: re.Match[str]) -> str:
-        """Numbers in a row, where they are small together or a list in brackets."""
-        text = found.group()
-        few = texts.SMALL.match(text)
-        before = found.string[found.start() - 1] if found.start() else ""
-        is_list = texts.LIST_OF_SMALL.match(text) or (before in ("[", "(", "<") and texts.LIST_OF_NUMBERS.match(text))
-        return text if text[0] == MARKS[0] or few or is_list else self._placeholder(text)
+        """Numbers in a row, where they have few digits together or are an amount of something."""
+        text, end = found.group(), found.end()
+        is_amount = texts.AMOUNT.match(text) and texts.UNIT.match(found.string[end : end + 30])
+        return text if text[0] in MARKS + "P" or is_amount or _is_short(text, FREE) else self._out(text)
 
     def _numbers_of_symbol(self, found: re.Match[str]) -> str:
-        few = sum(map(str.isdecimal, found.group())) <= _MOST_DIGITS
-        return found.group() if few else self._numbers(found)
+        """The same, or the numbers of a template."""
+        text, whole = found.group(), found.string
+        before, after = whole[: found.start()].rstrip()[-1:], whole[found.end() :].lstrip()[:1]
+        is_of_template = before in ("<", ",", ")") and after in (">", ",") and texts.LIST_OF_NUMBERS.match(text)
+        return text if text[0] in MARKS or is_of_template or _is_short(text, KERNEL) else self._out(text)
 
-    def _list(self, found: re.Match[str]) -> str:
-        """Words in a row: as many as a sentence has without one that binds them."""
-        text = found.group()
-        is_bound = [word in texts.BINDING_WORDS for word in text.split()]
-        free = max(sum(1 for _ in row) for bound, row in groupby(is_bound) if not bound) if not all(is_bound) else 0
-        return text if free <= _LONGEST_LIST_OF_WORDS else self._placeholder(text)
+    def _without(self, found: re.Match[str]) -> str:
+        return self._out(found.group())
+
+    def _out(self, text: str) -> str:
+        """A mark where a text is taken out, until all of them are."""
+        self._gone.append(text)
+        return f"{MARKS[0]}-{len(self._gone) - 1}{MARKS[1]}"
 
     def _placeholder(self, text: str) -> str:
         if text not in self._placeholders:
@@ -197,6 +221,8 @@ MARKS: Final = "\u27e6\u27e7"
 """Around each placeholder; in a source they are taken out."""
 # As the cleaner numbers them.
 PLACEHOLDER: Final = re.compile(rf"{MARKS[0]}\d{{1,9}}{MARKS[1]}")
+# What stands for a text that was taken out before it has its number, and marks around none, which go from a source.
+_GONE, _STRAY = re.compile(rf"{MARKS[0]}-(\d+){MARKS[1]}"), re.compile(rf"({MARKS[0]}\d{{1,9}}{MARKS[1]})|[{MARKS}]")
 NUMBER_MARK: Final = "\0"
 
 
@@ -214,6 +240,14 @@ DECODER: Final = json.JSONDecoder(strict=False, parse_float=Number)
 """Numbers with a point keep their digits: a time in microseconds has more than a double holds."""
 
 
+def json_in(text: str) -> Any:
+    """What a text says that is JSON; nothing where it is none."""
+    try:
+        return parsed(text, strict=False) if text[:1] in ("{", "[") else None
+    except ValueError:
+        return None
+
+
 def write_json(value: Any) -> str:
     """The value as JSON, numbers in the digits they were written with."""
     return texts.MARKED_NUMBER.sub(r"\1", json.dumps(value))
@@ -222,97 +256,90 @@ def write_json(value: Any) -> str:
 @lru_cache(maxsize=_KEPT_ANSWERS)
 def _stays(key: str) -> bool:
     """Whether a key would stay as it is. One that goes takes no number: a copy of the copy has the same numbers."""
-    return Cleaner().metric(key) == key
-
-
-@lru_cache(maxsize=_KEPT_ANSWERS)
-def is_private(key: str, text: str = "x") -> bool:
-    """Whether a text that stands at this key goes whole."""
-    if is_personal(key):
-        return True
-    return texts.OWNERS_KEY.search(key) is not None and not texts.SHORT_NUMBER.match(text)
+    return (key.isdecimal() and len(key) <= _LONG_NUMBER) or Cleaner().metric(key) == key
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
 def is_personal(key: str) -> bool:
     """Whether a key is that of a secret, or of what names a person, a machine or a command."""
-    return is_secret_key(key) or texts.PRIVATE_KEY.search(key) is not None
-
-
-@cache
-def software() -> frozenset[str]:
-    """Words that software is known to write; tools/known_words.py makes the list."""
-    return frozenset(Path(__file__).with_name("words.txt").read_text("utf-8").split())
-
-
-@cache
-def _metric_words() -> frozenset[str]:
-    """Words of the names of Nsight Compute's counters."""
-    names = Path(kept_texts.__file__).with_name("metric_names") / "names.txt"
-    listed = (line.split()[0] for line in names.read_text("utf-8").splitlines() if line.strip())
-    return software() | {piece for name in listed for piece in _pieces(name) if len(piece) > 1}
-
-
-def _pieces(name: str) -> list[str]:
-    return re.split(r"[^a-z]+", name)  # words of a counter stand between underscores, digits and dots
+    return is_secret_key(key) or not kept_texts.PERSONAL.isdisjoint(_parts_of_key(key))
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
-def is_known(word: str) -> bool:
-    """Whether every part of a word is one that software says, a size, or a few digits."""
-    pieces = texts.PIECE.findall(texts.SIZES.sub("", word))
-    digits = [len(piece) for piece in pieces if piece.isdecimal()]
-    single = sum(len(piece) == 1 and not piece.isdecimal() for piece in pieces)
-    said = [piece for piece in pieces if len(piece) > 1 and not piece.isdecimal()]
-    is_said = any(len(piece) >= _LONGEST_CODE for piece in said)
-    most = _DIGITS_OF_A_WORD if is_said or word.isdecimal() else _DIGITS_ALONE
-    return (
-        word.isascii()
-        and single <= _MOST_SINGLE_LETTERS
-        and sum(digits) <= (_MOST_DIGITS if is_said else most)
-        and max(digits, default=0) <= most
-        and not texts.GLUED.search(word)
-        and not texts.HEXADECIMAL.search(word)
-        and all(piece.lower() in software() for piece in said)
-    )
-
-
-@lru_cache(maxsize=_KEPT_ANSWERS)
-def is_symbol(word: str) -> bool:
-    """Whether a word of a kernel's name is of a compiler or a library: its long parts are listed, one at least; what
-    stands between underscores without one is a short code, as of a tile or a layout."""
-    if texts.OF_COMPILERS.match(word):
+def is_private(key: str, text: str = "x") -> bool:
+    """Whether what stands at this key goes whole: of what somebody owns, counts stay."""
+    if is_personal(key):
         return True
-    if word.startswith("_Z"):
-        return _is_mangled(word)
-    if (
-        texts.GLUED.search(word)
-        or texts.HEXADECIMAL.search(word)
-        or not word.isascii()
-        or any(len(digits) > _MOST_DIGITS for digits in texts.DIGITS.findall(word))
-    ):
-        return False
-    said = 0
-    for part in texts.SIZES.sub("", word).split("_"):
-        pieces = [piece for piece in texts.PIECE.findall(part) if not piece.isdecimal()]
-        here = sum(len(piece) >= _LONGEST_CODE and piece.lower() in software() for piece in pieces)
-        if any(len(piece) > _LONGEST_CODE and piece.lower() not in software() for piece in pieces):
-            return False
-        if not here and len(part) > _LONGEST_PART:
-            return False
-        said += here
-    return bool(said)
+    parts = _parts_of_key(key)
+    while len(parts) > 1 and parts[-1] in kept_texts.NUMBERING:
+        parts.pop()
+    is_owned = bool(parts) and (parts[-1] in kept_texts.OWNED or parts[-1].removesuffix("s") in kept_texts.OWNED)
+    return is_owned and not (text.isdecimal() and len(text) <= _DIGITS_OF_A_COUNT)
 
 
-_LONGEST_CODE, _LONGEST_PART = 3, 8  # letters in a row, and characters between underscores
-_CODES_OF_A_SERIAL = 3  # the name of a GPU's board has two
+def _is_quantity(key: str) -> bool:
+    parts = _parts_of_key(key)
+    return bool(parts) and not kept_texts.QUANTITIES.isdisjoint((parts[-1], parts[-1].removesuffix("s")))
 
 
-def _is_serial(chunk: str) -> bool:
-    """Whether codes of letters and digits stand in a row and none has a word, as in a serial number."""
-    has_word = any(len(piece) >= _LONGEST_CODE and piece.isalpha() for piece in texts.PIECE.findall(chunk))
-    codes = sum(texts.CODED.match(one) is not None for one in texts.GROUP.findall(chunk))
-    return codes >= _CODES_OF_A_SERIAL and not has_word
+def _parts_of_key(key: str) -> list[str]:
+    return [part.lower() for part in texts.PIECE.findall(key)]
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def is_listed(word: str, place: Place = FREE) -> bool:
+    """Whether the lists know every part of a word, and one part at least says something. A number is judged with those
+    beside it."""
+    if word.isdecimal() or {word, word.lower()} & kept_texts.SHORT_WORDS or word in lists.products():
+        return True
+    if place is KERNEL and (texts.OF_COMPILERS.match(word) or (word.startswith("_Z") and _is_mangled(word))):
+        return True
+    parts = [part for part in texts.SIZES.sub("", word).split("_") if part]
+    alone = sum(len(part) for part in parts if part.isdecimal())
+    named = [part for part in parts if not part.isdecimal()]
+    said = sum(_says(part, place) for part in named)
+    codes = sum(_DIGITS.sub("#", part) in kept_texts.CODES or part.lower() in _short_words() for part in named)
+    has_word = bool(said or (place.codes and codes))
+    return word.isascii() and has_word and said + codes >= len(named) and alone <= place.alone
+
+
+@cache
+def _short_words() -> frozenset[str]:
+    return kept_texts.SHORT_WORDS | {word for word in lists.words() if len(word) < _LONG_WORD}
+
+
+def _says(part: str, place: Place) -> bool:
+    """Whether letters and digits in a row are words of the list, a long one at least, with few digits."""
+    pieces = texts.PIECE.findall(part)
+    letters = [piece.lower() for piece in pieces if not piece.isdecimal()]
+    listed = [piece for piece in letters if len(piece) > 1 and piece in lists.words()]
+    single = sum(len(piece) == 1 for piece in letters)
+    digits = sum(map(str.isdecimal, part))
+    is_long = any(len(piece) >= _LONG_WORD for piece in listed)
+    return is_long and len(listed) + single == len(letters) and single <= _MOST_SINGLE and digits <= place.within
+
+
+_DIGITS, _GROUP = re.compile("[0-9]+"), re.compile("[0-9A-Za-z]+")  # parts of words
+_LONG_WORD, _MOST_SINGLE = 3, 2  # letters of a word that says something, and letters that stand alone beside it
+
+
+def _is_short(text: str, place: Place) -> bool:
+    return sum(map(str.isdecimal, text)) <= place.alone
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _is_metric(name: str) -> bool:
+    """Whether a name is built as that of a counter, of the words of counters."""
+    parts = [part for part in _GROUP.findall(name) if part]
+    known = lists.metric_words()
+    pieces = [piece for part in parts for piece in texts.PIECE.findall(part) if not piece.isdecimal()]
+    single = sum(len(piece) == 1 for piece in pieces)
+    is_said = all(len(piece) == 1 or piece.lower() in known for piece in pieces)
+    has_number = any(part.isdecimal() for part in parts)
+    return texts.METRIC.match(name) is not None and is_said and not has_number and single <= _MOST_SINGLE_OF_METRIC
+
+
+_MOST_SINGLE_OF_METRIC = 6
 
 
 def _is_mangled(word: str) -> bool:
@@ -322,7 +349,7 @@ def _is_mangled(word: str) -> bool:
     while found := texts.LENGTH.search(rest):
         codes, size, rest = f"{codes}{rest[: found.start()]} ", int(found.group()), rest[found.end() :]
         name = texts.UNNAMED.sub(r"\g<file>", rest[:size])
-        if size > len(rest) or not (len(name) <= _LONGEST_CODE or is_symbol(name)):
+        if size > len(rest) or not (len(name) <= _LONG_WORD or is_listed(name, KERNEL)):
             return False
         rest = rest[size:]
     return all(map(texts.MANGLED_CODES.fullmatch, (codes + rest).split()))

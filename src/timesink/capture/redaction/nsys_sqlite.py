@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import failure
-from timesink.capture.redaction.cleaner import Cleaner, write_json
+from timesink.capture.redaction.cleaner import Cleaner, json_in
 from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import kept_texts, private_texts
-from timesink.untrusted.plain_json import parsed
 
 _STRINGS, _NVTX = "StringIds", "NVTX_EVENTS"
 _WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
@@ -70,20 +69,13 @@ class _Rewriting:
             return None if cell is None else self.cleaner.metric(_text(cell))
 
         def payload(cell: Any) -> str | None:
-            return None if cell is None else self._payload(_text(cell))
+            return None if cell is None else self.cleaner.payload(_text(cell))
 
         def kept(table: str, name: Any) -> bool:
             return re.fullmatch(kept_texts.NSYS_SETTINGS_KEPT[table], _text(name)) is not None
 
         for name, function, count in (("label", label, 1), ("payload", payload, 1), ("kept", kept, 2)):
             self.db.create_function(name, count, function, deterministic=True)
-
-    def _payload(self, text: str) -> str:
-        """Frames of Python, as JSON."""
-        try:
-            return write_json(self.cleaner.value(parsed(text, strict=False)))
-        except ValueError:
-            return self.cleaner.words(text)
 
     def _copy(self, table: str) -> None:
         columns = self.columns[table]
@@ -113,7 +105,7 @@ class _Rewriting:
         if "jsonText" not in self.columns.get(_NVTX, {}):
             return set()
         texts = self.db.execute(f"SELECT DISTINCT jsonText FROM main.{_NVTX} WHERE jsonText IS NOT NULL")
-        return {number for (text,) in texts for number in _frames(_value(text))}
+        return {number for (text,) in texts for number in _frames(json_in(text))}
 
     def _used(self, wanted: Iterable[tuple[str, str]]) -> set[int]:
         used: set[int] = set()
@@ -145,7 +137,7 @@ class _Rewriting:
             return None
         if key in symbols:
             return self.cleaner.symbol(text)
-        return self._payload(text) if text[:1] in ("{", "[") else self.cleaner.words(text)
+        return self.cleaner.payload(text)
 
 
 def _frames(value: Any) -> Iterator[int]:
@@ -158,13 +150,6 @@ def _frames(value: Any) -> Iterator[int]:
                 yield inner
             else:
                 yield from _frames(inner)
-
-
-def _value(text: str) -> Any:
-    try:
-        return parsed(text, strict=False)
-    except ValueError:
-        return None
 
 
 def _is_virtual(sql: object) -> bool:

@@ -7,8 +7,8 @@ version's own is left out: nobody has read it.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import re
 import zlib
 from functools import cache
 from html import escape
@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import Cleaner, write_json
+from timesink.capture.redaction.cleaner import Cleaner, json_in, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import kept_texts, private_texts
-from timesink.untrusted.plain_json import parsed
 
 _MOST_PACKED_BYTES = 256 << 20  # of the pictures of a page, unpacked; a page has two megabytes
+# Names of colours, and the licence before the one script of others.
+_OF_OURS = re.compile(
+    r"--s-\d{1,2}:;|--k-|--(?:bg|ink|box-ink|accent|card)|prefers-color-scheme|/\*! uPlot 1\.6\.32, Copyright \(c\) "
+    r"2022 Leon Sorokin, MIT licence: https://github\.com/leeoniya/uPlot \*/"
+)
 _SPELLED = {name.lower(): name for name in ("viewBox", "preserveAspectRatio")}
 
 
@@ -33,7 +37,7 @@ def redact_page(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     with writing(target) as file:
         try:
             _Page(file, cleaner).write(text)
-        except (ValueError, zlib.error, binascii.Error, AssertionError) as error:
+        except (ValueError, AssertionError) as error:
             what = f"{unpacked.path.name} is no page that can be read: {error}"
             raise refused(what, "make the report again") from error
 
@@ -90,22 +94,17 @@ class _Page(HTMLParser):
         return str(self._cleaner.value(value, name))
 
     def _carried(self, kind: str, text: str) -> str:
-        """What a script, a style, JSON or a packed picture is in the copy."""
-        if kind == "data":
-            return _escaped(self._figures(parsed(text)))
-        if kind == "template" and text.strip():
-            unpacking = zlib.decompressobj()
-            plain = unpacking.decompress(base64.b64decode(text.strip(), validate=True), _MOST_PACKED_BYTES)
-            if not unpacking.eof:
-                raise ValueError("a packed picture has no end")
-            packed = zlib.compress(_escaped(self._figures(parsed(plain.decode("ascii")))).encode("ascii"), 9)
-            return base64.b64encode(packed).decode("ascii")
-        rest = private_texts.COLOUR.sub("", text)
+        """What a script, a style, JSON or a packed picture is in the copy: nothing, where nobody has read it."""
+        if kind == "data" and (data := json_in(text)) is not None:
+            return _escaped(self._figures(data))
+        if kind == "template" and (data := json_in(_unpacked(text.strip()))) is not None:
+            return base64.b64encode(zlib.compress(_escaped(self._figures(data)).encode("ascii"), 9)).decode("ascii")
+        rest = _OF_OURS.sub("", private_texts.COLOUR.sub("", text))
         for ours in _assets():
-            rest = rest.replace(private_texts.COLOUR.sub("", ours), "")
-        if kind == "template" or self._cleaner.words(rest) == rest or rest.startswith("/*! uPlot"):
+            rest = rest.replace(_OF_OURS.sub("", private_texts.COLOUR.sub("", ours)), "")
+        if self._cleaner.words(rest) == rest and (kind == "style" or not rest.strip()):
             return text
-        self._cleaner.removed["scripts and styles that are not this version's"] += 1
+        self._cleaner.removed["scripts, styles and pictures that are not this version's"] += 1
         return ""
 
     def _figures(self, value: Any) -> Any:
@@ -115,6 +114,16 @@ class _Page(HTMLParser):
             return self._cleaner.value(value)
         finally:
             self._cleaner.has_known_numbers = before
+
+
+def _unpacked(text: str) -> str:
+    """A packed picture of ours; nothing where it is none."""
+    unpacking = zlib.decompressobj()
+    try:
+        plain = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_PACKED_BYTES)
+    except (ValueError, zlib.error):
+        return ""
+    return plain.decode("ascii", "replace") if unpacking.eof else ""
 
 
 def _escaped(value: Any) -> str:

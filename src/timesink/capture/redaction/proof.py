@@ -17,6 +17,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
+from timesink.capture.redaction import lists
 from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import kept_texts
 from timesink.untrusted import masking, read_rows
@@ -30,15 +31,9 @@ _ALNUM = re.compile("[0-9A-Za-z]+")  # words and numbers, glued or not
 _CODES = frozenset("vbcahstijlmxynofdegzwk")  # of types in a mangled name
 _LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")  # how a line of glog begins
 _NUMBER = re.compile(r"(?<=[:,\[])\s*-?[0-9][0-9.eE+-]*")  # of JSON
+_FIGURE = re.compile(r"-?[0-9,]{1,15}(?:\.[0-9]{1,17})?(?:e[+-]?[0-9]{1,3})?%?")  # a cell of a page that is one number
 _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
 _OVERLAP = 300
-
-
-@cache
-def _words() -> frozenset[str]:
-    listed = Path(__file__).with_name("words.txt").read_text("utf-8").split()
-    metrics = Path(kept_texts.__file__).with_name("metric_names").joinpath("names.txt").read_text("utf-8").lower()
-    return frozenset(listed) | frozenset("".join(c if c.islower() else " " for c in metrics).split())
 
 
 @cache
@@ -51,7 +46,7 @@ def _of_formats() -> frozenset[str]:
 def stays_as(text: str) -> str:
     """The list that lets a text stay; "" where none does."""
     rest = _MARKED.sub(" ", text)
-    stretches = _STRETCH.findall(rest)
+    stretches = [] if _FIGURE.fullmatch(text) else _STRETCH.findall(rest)
     if text in _of_formats():
         return "key or column that a reader takes"
     if not rest.isascii() or "\\" in rest or any(sum(map(str.isdecimal, one)) > _MOST_DIGITS for one in stretches):
@@ -83,7 +78,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _is_listed(part: str) -> bool:
-    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in _words()
+    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in lists.metric_words()
 
 
 def _is_key(run: str) -> bool:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, is_private, write_json
+from timesink.capture.redaction.cleaner import DECODER, NUMBER_MARK, Cleaner, Number, is_private, json_in, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import kept_texts, ncu_texts, private_texts
 from timesink.untrusted import read_rows
-from timesink.untrusted.plain_json import parsed
 
 _SPACE = " \t\r\n"
 _ENDLESS = 1 << 28  # characters of one value; a trace's events have a few hundred
@@ -170,7 +169,7 @@ def clean_event(value: Any, cleaner: Cleaner) -> Any:
             kept[key] = _clean_arguments(inner, cleaner)
         elif key == "name" and isinstance(inner, str) and str(category) in kept_texts.KERNEL_KINDS:
             kept[key] = cleaner.symbol(inner)
-        elif not isinstance(inner, (int, float, Number)):
+        elif not isinstance(inner, (int, float, Number)) and inner not in kept_texts.MARKS_OF_EVENTS:
             kept[key] = cleaner.value(inner)
     return kept
 
@@ -264,7 +263,7 @@ class _Record:
         kept = cleaner.value(self.envelope)
         old = "\n".join(self.payload)
         sound = digest == hashlib.md5(old.encode(), usedforsecurity=False).hexdigest()
-        new = _clean_payload(old, cleaner)
+        new = cleaner.payload(old)
         if digest is not None:
             kept[_DIGEST] = hashlib.md5(new.encode(), usedforsecurity=False).hexdigest() if sound else "0"
         yield f"{self.head}{cleaner.words(self.where)}] {write_json(kept)}"
@@ -274,23 +273,8 @@ class _Record:
 
 def _record(line: str) -> _Record | None:
     found = private_texts.LOG_LINE.match(line)
-    if found is None or not found["rest"].startswith('{"'):
-        return None
-    try:
-        envelope = parsed(found["rest"])
-    except ValueError:
-        return None
-    return _Record(found["head"], found["where"], envelope) if isinstance(envelope, dict) else None
-
-
-def _clean_payload(text: str, cleaner: Cleaner) -> str:
-    """A payload that is JSON as JSON, any other line by line."""
-    if text[:1] in ("{", "["):
-        try:
-            return write_json(cleaner.value(parsed(text)))
-        except ValueError:
-            pass
-    return "\n".join(cleaner.words(line) for line in text.split("\n"))
+    envelope = json_in(found["rest"]) if found is not None else None
+    return _Record(found["head"], found["where"], envelope) if found and isinstance(envelope, dict) else None
 
 
 def _plain(line: str, cleaner: Cleaner) -> str:

@@ -297,13 +297,23 @@ def test_names_that_compilers_mangle_stay_whole(name: str) -> None:
     assert Cleaner().symbol(name) == name
 
 
+HEADS = '"ID","Process ID","Process Name","{}"\n"0","7",""'
 PLACES_OF_NUMBERS = {
-    "a code as a block": ("page.csv", '"ID","Kernel Name","Block Size","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
-    "a code as a stream": ("page.csv", '"ID","Kernel Name","Stream","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
-    "a code as a unit": ("page.csv", '"ID","Kernel Name","Metric Unit","Metric Name"\n"0","gemm","{}","x"\n', "232007"),
+    "a code as a block": ("page.csv", HEADS.format("Block Size") + ',"{}"\n', "232007"),
+    "a code as a stream": ("page.csv", HEADS.format("Stream") + ',"{}"\n', "232007"),
+    "a code as a unit": ("page.csv", HEADS.format("Metric Unit") + ',"{}"\n', "232007"),
     "a card as a move": ("page.html", '<path transform="{}"></path>', "4074 1512 9759 0236"),
     "a digest as corners": ("page.html", '<path points="{}"></path>', "a58ec27"),
     "a card as a window": ("page.html", '<svg viewBox="{}"></svg>', "4074 1512 9759 0236"),
+    "digits of other scripts as a counter": (
+        "page.csv",
+        HEADS.format("sm__cycles_active.avg") + ',"{}"\n',
+        "\u0667\u0660\u0669\u0660",
+    ),
+    "digits of other scripts as a setting": ("job.yaml", "limits: {}\n", "\u0667\u0660\u0669\u0660\u0662\u0668"),
+    "bits as a limit": ("job.yaml", "limits: {}\n", "101011001100010000100000"),
+    "a secret behind our library": ("page.html", "<script>/*! uPlot */ var {} = 3</script><p>zorbax</p>", "hunter2"),
+    "a picture that is none": ("page.html", "<template>{}</template><p>zorbax</p>", "hunter2"),
     "an address as a setting": ("job.yaml", "nodes:\n  - {}\n", "fe80::e32a:e442"),
 }
 
@@ -313,6 +323,22 @@ def test_a_place_of_figures_takes_figures_of_its_own_form(tmp_path: Path, name: 
     (tmp_path / name).write_text(form.format(secret))
     copy = redact(tmp_path / name).path.read_text()
     assert secret not in copy and "\u27e6" in copy
+
+
+HONEST = {
+    "a page of doubles": ("page.csv", HEADS.format("sm__cycles_active.avg") + ',"31.98148862321635"\n'),
+    "a page of large doubles": ("page.csv", HEADS.format("dram__bytes.sum") + ',"1021852.000000"\n'),
+    "a limit of many bytes": ("job.yaml", "resources:\n  memory_bytes: 171798691840\n"),
+    "a page of nothing packed": ("page.html", "<p>the step</p><template></template>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text"), HONEST.values(), ids=HONEST)
+def test_an_honest_file_is_not_refused_and_loses_nothing(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    kept = redact(tmp_path / name).path.read_text()
+    assert "\u27e6" not in kept
+    assert all(figure in kept for figure in ("31.98148862321635", "1021852", "171798691840") if figure in text)
 
 
 def test_the_command_checks_and_says_what_it_removed(command_line: Callable[..., object], tmp_path: Path) -> None:

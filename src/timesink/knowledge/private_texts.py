@@ -47,13 +47,11 @@ NUMBERS: Final = Pattern(
     ("078-05-1120", "4111 1111 1111 1111", "12|5", "&#74;&#11"), "conv2d",
 )
 AMOUNT: Final = Pattern(
-    r"^(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,13})(?:\.\d{1,4})?$", "one number, as a program prints it",
-    ("12.5", "1,234,567.5", "90417"), ("078-05-1120", "4111 1111"),
-)
-UNIT: Final = Pattern(
-    r"^ ?(?:[num]?s|[KMGT]?i?B(?:/s)?|[kMG]?[Hh]z|%|[GT]FLOPS?|(?:excessive )?(?:sectors|wavefronts)|(?:non-)?fused"
-    r"|instructions|steps?|events?|bytes|cycles|threads|kernels|launches)(?!\w)",
-    "what an amount is of", (" ms", "%", " GB/s", " excessive sectors"), (" job", "x"),
+    r"^(?:(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,7})(?:\.\d{1,4})? ?"
+    r"(?:[num]?s|[KMGT]?i?B(?:/s)?|[kMG]?[Hh]z|%|[GT]FLOPS?|steps?|events?|cycles|threads|kernels|launches)"
+    r"|\d{1,13}(?:\.\d)? (?:(?:excessive )?(?:sectors|wavefronts)|(?:non-)?fused|instructions|bytes))(?!\w)",
+    "one number as a program prints it, and what it is of; of what ncu's sentences count more digits",
+    ("12.5 ms", "1,234,567.5ns", "50%", "15679488 excessive wavefronts"), ("4111 1111", "1745813274 step"),
 )
 LIST_OF_NUMBERS: Final = Pattern(
     r"^\d{1,4}(?:, ?\d{1,4}){0,9}$", "numbers of a template", ("128, 1, 1", "4096"), ("4111 1111", "12345"),

@@ -25,6 +25,7 @@ _KEPT_ANSWERS = 100_000
 _LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
 # digits: of what somebody owns a count, and under a key that names no amount the longest that is nobody's
 _DIGITS_OF_A_COUNT, _LONG_NUMBER = 3, 5
+_LONGEST_UNIT = 24  # characters
 
 
 class Place(NamedTuple):
@@ -190,8 +191,9 @@ class Cleaner:
 
     def _numbers(self, found: re.Match[str]) -> str:
         """Numbers in a row, where they have few digits together or are an amount of something."""
-        text, end = found.group(), found.end()
-        is_amount = texts.AMOUNT.match(text) and texts.UNIT.match(found.string[end : end + 30])
+        text = found.group()
+        amount = texts.AMOUNT.match(found.string[found.start() : found.end() + _LONGEST_UNIT])
+        is_amount = amount is not None and amount.end() >= len(text)
         return text if text[0] in MARKS + "P" or is_amount or _is_short(text, FREE) else self._out(text)
 
     def _numbers_of_symbol(self, found: re.Match[str]) -> str:
@@ -290,7 +292,11 @@ def _parts_of_key(key: str) -> list[str]:
 def is_listed(word: str, place: Place = FREE) -> bool:
     """Whether the lists know every part of a word, and one part at least says something. A number is judged with those
     beside it."""
-    if word.isdecimal() or {word, word.lower()} & kept_texts.SHORT_WORDS or word in lists.products():
+    if (
+        (word.isascii() and word.isdecimal())
+        or {word, word.lower()} & kept_texts.SHORT_WORDS
+        or word in lists.products()
+    ):
         return True
     if place is KERNEL and (texts.OF_COMPILERS.match(word) or (word.startswith("_Z") and _is_mangled(word))):
         return True

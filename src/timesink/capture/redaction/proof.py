@@ -31,7 +31,10 @@ _ALNUM = re.compile("[0-9A-Za-z]+")  # words and numbers, glued or not
 _CODES = frozenset("vbcahstijlmxynofdegzwk")  # of types in a mangled name
 _LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")  # how a line of glog begins
 _NUMBER = re.compile(r"(?<=[:,\[])\s*-?[0-9][0-9.eE+-]*")  # of JSON
-_FIGURE = re.compile(r"-?[0-9,]{1,15}(?:\.[0-9]{1,17})?(?:e[+-]?[0-9]{1,3})?%?")  # a cell of a page that is one number
+# A cell that is one number, or a line that is one behind a key.
+_FIGURE = re.compile(
+    r"-?[0-9,]{1,17}(?:\.[0-9]{1,17})?(?:e[+-]?[0-9]{1,3})?%?|[\w. -]*[A-Za-z_][\"']? ?[:=] ?-?[0-9]{1,13}"
+)
 _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
 _OVERLAP = 300
 

@@ -207,8 +207,11 @@ def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
             file.write(f"{new}\n".encode("utf-8", "replace"))
 
 
+_LONGEST = 13  # digits of an amount
+
+
 def _plain_value(given: str) -> Any:
-    return Number(given) if given.isdecimal() else given
+    return Number(given) if given.isascii() and given.isdecimal() and len(given) <= _LONGEST else given
 
 
 _DIGEST = "has_payload"
@@ -318,7 +321,7 @@ def _column(head: str, cleaner: Cleaner) -> Callable[[str], str]:
     if head == "Kernel Name":
         return cleaner.symbol
     form = _FORMS.get(head) or (None if head in kept_texts.PAGE_COLUMNS else private_texts.CELL)
-    return lambda cell: cell if form and form.match(cell) else cleaner.metric(cell)
+    return lambda cell: cell if form and cell.isascii() and form.match(cell) else cleaner.metric(cell)
 
 
 def _row(cells: list[str]) -> str:

@@ -315,14 +315,16 @@ def _short_words() -> frozenset[str]:
 
 
 def _says(part: str, place: Place) -> bool:
-    """Whether letters and digits in a row are words of the list, a long one at least, with few digits."""
+    """Whether letters and digits in a row are words of the list, a long one for each number between them, with few
+    digits."""
     pieces = texts.PIECE.findall(part)
     letters = [piece.lower() for piece in pieces if not piece.isdecimal()]
     listed = [piece for piece in letters if len(piece) > 1 and piece in lists.words()]
     single = sum(len(piece) == 1 for piece in letters)
+    long = sum(len(piece) >= _LONG_WORD for piece in listed)
+    is_listed = len(listed) + single == len(letters) and single <= _MOST_SINGLE
     digits = sum(map(str.isdecimal, part))
-    is_long = any(len(piece) >= _LONG_WORD for piece in listed)
-    return is_long and len(listed) + single == len(letters) and single <= _MOST_SINGLE and digits <= place.within
+    return is_listed and 0 < long >= len(pieces) - len(letters) and digits <= place.within
 
 
 _DIGITS, _GROUP = re.compile("[0-9]+"), re.compile("[0-9A-Za-z]+")  # parts of words

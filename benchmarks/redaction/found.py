@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (a table with a kind a line)
 """Plant sixty new kinds of secrets where real files hold texts and numbers, redact, and count what can be found again.
 
-    python -m benchmarks.redaction.found [--set-aside] [--one-in N] [--show]
+    python -m benchmarks.redaction.found [--round 2] [--set-aside] [--one-in N] [--show]
 
 No place is written down: each text, number, key, cell and line of small captures, pages and files around a job is one,
 by its way through the file. 250 of them are drawn by a digest, and nine of ten pairs of a kind and a place are set
@@ -30,10 +30,9 @@ from random import Random
 from typing import Any
 
 from benchmarks.redaction.files import FILES
+from benchmarks.redaction.found_kinds import ROUNDS
 from benchmarks.redaction.places import REPORT, Report
 from benchmarks.redaction.unseen import _found
-from benchmarks.redaction.unseen_values import _foreign, _form, _spelled
-from benchmarks.redaction.values import Maker
 
 from fuzz import seeds
 from timesink.capture.errors import CaptureError
@@ -56,31 +55,6 @@ _BESIDE = (
     "{old}/{new}",
     "{new} {old}",
 )
-
-KINDS: dict[str, Maker] = {
-    "plate": _form("{W1}-{A2} {d4}"), "rack and node": _form("[r{d2}u{d2}n{d1}]"), "seat": _form("{A1}{d2}-{A1}{d2}-{A2}"), "flight": _form("{W1}{d4}/{A2}"),
-    "code of letters": _form("{l3}-{l3}-{l3}"), "code of pairs": _form("{l2} {l2} {l2} {l2} {l2}"), "code of singles": _form("{l1} {l1} {l1} {l1} {l1} {l1} {l1}"), "letter and digit": _form("{l1}{d1} {l1}{d1} {l1}{d1} {l1}{d1} {l1}{d1}"),
-    "letters in points": _form("{l1}.{l1}.{l1}.{l1}.{l1}.{l1}"), "letters in lines": _form("{l1}_{l1}_{l1}_{l1}_{l1}_{l1}"), "digits in points": _form("{d1}.{d1}.{d1}.{d1}.{d1}.{d1}.{d1}"), "digits apart": _form("{d2} {d2} {d2} {d2} {d2}"),
-    "digits in lines": _form("{d2}_{d2}_{d2}_{d2}"), "digits by commas": _form("{d3},{d3},{d3},{d2}"), "digits by bars": _form("{d2}|{d2}|{d2}|{d2}|{d2}"), "digits by stars": _form("{d3}*{d3}*{d4}"),
-    "octal bytes": _form("0o1{d2} 0o1{d2} 0o1{d2} 0o1{d2}"), "bits": lambda rng: _whole("".join(rng.choice("01") for _ in range(24))), "decimal bytes": lambda rng: _whole(" ".join(str(rng.randint(97, 122)) for _ in range(7))), "bytes by commas": lambda rng: _whole(", ".join(str(rng.randint(97, 122)) for _ in range(7))),
-    "list of digits": lambda rng: _whole("[" + ", ".join(str(rng.randint(0, 9)) for _ in range(14)) + "]"), "roman": lambda rng: _whole("".join(rng.choice("IVXLCDM") for _ in range(9))), "Morse": lambda rng: _whole(" ".join("".join(rng.choice(".-") for _ in range(4)) for _ in range(8)) + _name(rng)),
-    "base 32 in groups": _form("{24} {24} {24} {24}"), "base 58": _form("[5{a50}]"), "base 85": lambda rng: _whole("".join(rng.choice("abcXYZ019!#$%&()*+-;=?@^_`{|}~") for _ in range(24)) + _name(rng)), "hex of capitals": _form("{H12}"), "hex by points": _form("{h4}.{h4}.{h4}"),
-    "hex in halves": _form("{h4}_{h4}_{h4}_{h4}"), "short digest": _form("g{h8}"), "digest with sign": _form("sha1-{h10}"), "tag of an image": _form("[{w3}]:sha-{h7}"), "nonce": _form("n_{a9}"),
-    "time of birth": _form("{d2}.{d2}.19{d2}"), "week of birth": _form("19{d2}-W{d2}-{d1}"), "time to the second": _form("2025-0{d1}-1{d1}T1{d1}:{d2}:{d2}Z"), "seconds since 1970": _form("17{d8}"), "nanoseconds since 1970": _form("17{d17}"), "degrees": _form("52°{d2}'{d2}\"N"), "what three": _form("[{w2}.{w2}.{w2}]"),
-    "handle": _form("@[{w3}_{d2}]"), "tilde user": _form("~[{w4}]"), "login and host": _form("[{w2}]@[{w3}]-{d2}"), "prompt": _form("([base]) [{w3}]@[{w4}]:~$".replace("[base]", "base")), "signature of a commit": _form("Signed-off-by: [{C2}] [{C3}]"), "initials": _form("{A1}.{A1}. [{C3}]"),
-    "capital inside": _form("[{w2}{C2}{W1}]"), "plural of a name": _form("[{w4}]s"), "name and version": _form("[{w3}]-v2.1"), "name behind digits": _form("7b-[{w3}]-chat"), "model of a hub": _form("[{w3}]/[{C2}]-7B-v0.3"), "name in snake": _form("load_[{w3}]_data"), "name in camel": _form("load[{C3}]Data"), "name in a type": _form("Tensor<[{C4}]>"),
-    "queue": _form("[{w2}]-a100-80g-{d2}"), "mount": _form("nfs4:[{w3}]:/vol{d1}"), "accents put together": _foreign("a\u0301e\u0301o\u0308n\u0303", 9), "Arabic digits": _foreign("٠١٢٣٤٥٦٧٨٩", 9), "HTML names": _spelled("&#x{:x};"), "Python's names": _spelled("\\N{{U+{:04X}}}"),
-}  # fmt: skip
-
-
-def _whole(text: str) -> Any:
-    from benchmarks.redaction.values import Secret
-
-    return Secret(text, (text,))
-
-
-def _name(rng: Random) -> str:
-    return KINDS["tilde user"](rng).parts[0]
 
 
 def _mixed(old: Any, new: str, where: str) -> Any:
@@ -270,8 +244,8 @@ def _report() -> dict[str, Planting]:
 
 
 @cache
-def places() -> dict[str, tuple[str, Planting]]:
-    """By title the name of the file and how it is made: 250 of all there are, by a digest."""
+def places(number: int = 1) -> dict[str, tuple[str, Planting]]:
+    """By title the name of the file and how it is made: 250 of all there are for each round, by a digest."""
     logs = [seed.decode() for seed in seeds.torch_logs()]
     texts = {f"log{at}.log": "\n".join(log.splitlines()[:60]) for at, log in enumerate(logs[:4])} | FILES
     groups: dict[str, dict[str, Planting]] = {
@@ -291,7 +265,9 @@ def places() -> dict[str, tuple[str, Planting]]:
         for name, text in texts.items()
     }
     every = {title: (file, plant) for file, group in groups.items() for title, plant in group.items()}
-    drawn = sorted(every, key=lambda title: hashlib.sha256(f"place/{title}".encode()).digest())[:_PLACES]
+    drawn = sorted(every, key=lambda title: hashlib.sha256(f"place/{title}".encode()).digest())[
+        _PLACES * (number - 1) : _PLACES * number
+    ]
     return {title: every[title] for title in sorted(drawn)}
 
 
@@ -300,9 +276,12 @@ def is_set_aside(place: str, kind: str) -> bool:
     return hashlib.sha256(f"found/{place}/{kind}".encode()).digest()[0] % 10 < _SET_ASIDE
 
 
-def outcome(place: str, kind: str, folder: Path, seed: int = 0) -> str:
+def outcome(place: str, kind: str, folder: Path, number: int = 1, seed: int = 0) -> str:
     """ "gone", "survives", "refused", or "" where the text stands in the file without being planted."""
-    (file, plant), secret = places()[place], KINDS[kind](Random(f"{place}/{kind}/{seed}" if seed else f"{place}/{kind}"))
+    (file, plant), secret = (
+        places(number)[place],
+        ROUNDS[number - 1][kind](Random(f"{place}/{kind}/{seed}" if seed else f"{place}/{kind}")),
+    )
     without, full = plant("none"), plant(secret.text)
     if any(_found(without, part) for part in secret.parts) or not all(_found(full, part) for part in secret.parts):
         return ""
@@ -320,19 +299,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set-aside", action="store_true", help="the pairs set aside, not the others")
     parser.add_argument("--one-in", type=int, default=1, help="every Nth pair")
+    parser.add_argument("--round", type=int, default=1, choices=(1, 2), help="of kinds and places")
     parser.add_argument("--seed", type=int, default=0, help="other values of the same kinds")
     parser.add_argument("--show", action="store_true", help="say which survived, of those not set aside")
     options = parser.parse_args()
-    pairs = [(place, kind) for place in places() for kind in KINDS if is_set_aside(place, kind) == options.set_aside]
+    chosen = places(options.round)
+    pairs = [
+        (place, kind)
+        for place in chosen
+        for kind in ROUNDS[options.round - 1]
+        if is_set_aside(place, kind) == options.set_aside
+    ]
     ends: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory() as name:
         for place, kind in pairs[:: options.one_in]:
-            end = outcome(place, kind, Path(name), options.seed)
+            end = outcome(place, kind, Path(name), options.round, options.seed)
             ends.setdefault(place.partition("/")[0], Counter())[end] += 1
             if options.show and not options.set_aside and end in ("survives", "refused"):
                 print(f"{place}: {kind} {end}")
     total = sum(ends.values(), Counter())
-    for title, counts in [*ends.items(), (f"all of {len(places())} places", total)]:
+    for title, counts in [*ends.items(), (f"all of {len(chosen)} places", total)]:
         print(
             f"{title:24} {sum(counts.values()) - counts['']:6} planted, {counts['survives']} survive, {counts['refused']} refused"
         )

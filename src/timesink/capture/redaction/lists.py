@@ -10,6 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of a name in capitals, in camel case or with underscores
+_PART = re.compile(r"\w+")  # of a product's name
 _SHORT = 3  # letters: words so short are said by `words.txt` alone
 _OFTEN = 3  # times: what this program writes so often is no slip
 _NOT_SAID = frozenset(("secret", "secrets", "password", "folder", "folders", "hostname", "somebody"))
@@ -41,7 +42,7 @@ def metric_words() -> frozenset[str]:
 def products() -> frozenset[str]:
     """What the names of GPUs are made of, such as H100 and 80GB."""
     rows = _OURS.joinpath("knowledge/gpus.txt").read_text("utf-8").splitlines()[1:]
-    return frozenset(part for row in rows for part in re.findall(r"\w+", row[:30]))
+    return frozenset(part for row in rows for part in _PART.findall(row[:30]))
 
 
 def _texts(folder: Traversable) -> Iterator[str]:

@@ -24,6 +24,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
 
+    if sys.platform != "linux" and (why := import_module("timesink.errors").missing_here(name)):
+        raise ImportError(why)
     public = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
     if not _HOMES[name].startswith("timesink.capture"):  # which runs inside programs, and shows nothing
         if not isinstance(public, type):

@@ -4,12 +4,25 @@ The command line catches :class:`TimesinkError` and nothing else; anything else 
 wrong, with the value, and `remedy` says what to do next.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+_LINUX_ALONE: Final = {
+    "win32": frozenset(("capture", "verify", "gate", "try", "fix", "try_", "verify_change", "profile", "recorder")),
+    "darwin": frozenset(("try", "fix", "try_")),
+}.get(sys.platform, frozenset())
+"""What runs programs and cannot here: it needs locks, signals or sandboxes of Linux, which alone is tested."""
+
+
+def missing_here(name: str) -> str:
+    """Why a command or a public name does not work on this system; "" where it does."""
+    works = "diagnose, show, kernels, plan, compare, ranks, memory, query and report read recordings here"
+    return f"timesink {name} runs on Linux alone, not on {sys.platform}; {works}" if name in _LINUX_ALONE else ""
 
 
 class TimesinkError(Exception):

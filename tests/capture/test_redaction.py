@@ -332,10 +332,12 @@ def test_a_place_of_figures_takes_figures_of_its_own_form(tmp_path: Path, name: 
     assert secret not in copy and "\u27e6" in copy
 
 
+RECORD = 'V1120 13:01:04.742000 83 torch/nn.py:1] {"artifact": {"name": "a"}}\n'
 HONEST = {
     "a page of doubles": ("page.csv", HEADS.format("sm__cycles_active.avg") + ',"31.98148862321635"\n'),
     "a page of large doubles": ("page.csv", HEADS.format("dram__bytes.sum") + ',"1021852.000000"\n'),
     "a limit of many bytes": ("job.yaml", "resources:\n  memory_bytes: 171798691840\n"),
+    "a list of texts below a record": ("a.log", RECORD + '\t["the zorbax of 4094",\n\t"index 0"]\n'),
     "a page of nothing packed": ("page.html", "<p>the step</p><template></template>"),
 }  # fmt: skip
 
@@ -344,7 +346,7 @@ HONEST = {
 def test_an_honest_file_is_not_refused_and_loses_nothing(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     kept = redact(tmp_path / name).path.read_text()
-    assert "\u27e6" not in kept
+    assert "\u27e6" not in kept.replace("\\u27e6", "") and "zorbax" not in kept
     assert all(figure in kept for figure in ("31.98148862321635", "1021852", "171798691840") if figure in text)
 
 

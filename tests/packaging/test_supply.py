@@ -106,3 +106,11 @@ def test_every_action_is_pinned_to_a_commit_and_the_pins_are_checked() -> None:
     assert all(re.fullmatch("[0-9a-f]{40}", commit) and tag.startswith("v") for _, commit, tag in used)
     assert len({name for name, _, _ in used}) == len(used), "one version of an action in all workflows"
     assert "tools/check_pins.py" in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+def test_each_system_that_a_release_builds_on_is_tried_dry_in_ci() -> None:
+    made, tried = ((ROOT / f".github/workflows/{name}.yml").read_text() for name in ("release", "ci"))
+    systems = re.findall(r"[\w.-]+", made.partition("os: [")[2].partition("]")[0])
+    of_runner = {"ubuntu-24.04": "linux/x86_64", "ubuntu-24.04-arm": "linux/aarch64", "macos-14": "macos/arm64"}
+    loop = re.search(r"for on in (.*); do\n.*--print-build-identifiers \| grep cp314\n", tried)
+    assert loop is not None and loop[1].split() == [of_runner[system] for system in systems]

@@ -52,6 +52,12 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.write(answer() + "\n")
             sys.stdout.flush()
             return 0
+    if arguments and sys.platform != "linux":
+        from timesink.errors import missing_here
+
+        if why := missing_here(arguments[0]):
+            sys.stderr.write(f"error: {why}\n")
+            return 5
     from timesink.startup import collect_rarely
 
     collect_rarely()

@@ -6,6 +6,7 @@ what is left every letter must be of a listed word, every digit of a short numbe
 
 from __future__ import annotations
 
+import html
 import json
 import pickletools
 import re
@@ -14,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 
 from timesink.capture.redaction import lists
@@ -26,11 +26,16 @@ Texts = Iterator[str]
 _MARKED = re.compile("\u27e6[0-9]{1,9}\u27e7")  # placeholders
 _STRETCH = re.compile(r"[0-9](?:[ .:/()+-]{0,3}[0-9])*")  # of digits, with what people write between them
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)  # of JSON
+_JSON = re.compile(r'[{\[]"')  # how an object or a list of texts begins
 _DIGEST = re.compile('"has_payload": "[0-9a-f]{1,32}"')  # of an entry of PyTorch's compiler log
 _ALNUM = re.compile("[0-9A-Za-z]+")  # words and numbers, glued or not
 _CODES = frozenset("vbcahstijlmxynofdegzwk")  # of types in a mangled name
 _LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")  # how a line of glog begins
 _NUMBER = re.compile(r"(?<=[:,\[])\s*-?[0-9][0-9.eE+-]*")  # of JSON
+_CARRIED = re.compile(r"<(script|style|template)\b.*?</\1>", re.DOTALL)  # of a page, for its script
+_TAG = re.compile(r"(<[^>]*>)|([^<]+)")  # a tag of a page, or a text between two
+_QUOTED = re.compile(r'([\w-]+)="([^"]*)"')  # an attribute
+_OF_DRAWINGS = frozenset(("content", "d", "style", "points", "transform", "viewBox"))
 # A cell that is one number, or a line that is one behind a key.
 _FIGURE = re.compile(
     r"-?[0-9,]{1,17}(?:\.[0-9]{1,17})?(?:e[+-]?[0-9]{1,3})?%?|[\w. -]*[A-Za-z_][\"']? ?[:=] ?-?[0-9]{1,13}"
@@ -131,9 +136,11 @@ def _of_lines(unpacked: Unpacked) -> Texts:
 
 def _inside(text: str) -> Texts:
     """The text; where JSON is in it, what each of its strings spells, and what is no string and no number."""
-    if (at := text.find('{"')) < 0:
+    begins = _JSON.search(text)
+    if begins is None:
         yield text
         return
+    at = begins.start()
     yield text[:at]
     yield _NUMBER.sub(" ", _STRING.sub(" ", text[at:]))
     for spelled in _literals([text[at:]]):
@@ -182,28 +189,8 @@ def _spelled(literal: str) -> str:
 
 
 def _of_page(unpacked: Unpacked) -> Texts:
-    page = _Texts()
-    page.feed("".join(unpacked.pieces()))
-    page.close()
-    return iter(page.found)
-
-
-class _Texts(HTMLParser):
-    """What a page shows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self._inside = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag
-        self.found += [
-            value
-            for name, value in attrs
-            if value and name not in ("content", "d", "style", "points", "transform", "viewbox")
-        ]
-
-    def handle_data(self, data: str) -> None:
-        if self._inside not in ("style", "script", "template"):
-            self.found.append(data)
+    """What a page shows: what stands between its tags, and in quotes within them."""
+    shown = _CARRIED.sub(" ", "".join(unpacked.pieces()))
+    for tag, text in _TAG.findall(shown):
+        values = [value for name, value in _QUOTED.findall(tag) if name not in _OF_DRAWINGS]
+        yield from map(html.unescape, [*values, *([text] if text else [])])

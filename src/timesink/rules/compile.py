@@ -84,7 +84,7 @@ def _guards(trace: Trace) -> Iterator[Row]:
         figures = {
             "failures": float(late),
             "function": function.function,
-            "again": function.recompilations,
+            "times": number(function.recompilations, "time"),
             "share": function.guard_failures / function.recompilations if function.recompilations else 0.0,
             "guard": function.guard or "not logged",
             "spent_ns": function.compile_ns or None,

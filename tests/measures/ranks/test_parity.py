@@ -58,7 +58,7 @@ def test_ranks_that_share_everything_differ_in_nothing(tmp_path: Path) -> None:
         ({"gpu": "H100"}, "GPU name is H200, but H100 on rank 1"),
         (
             {"width": 640},
-            "commonest input shapes of aten::mm is [[8,512],[512,512]], but [[8,640],[640,640]] on rank 1",
+            "the usual input of aten::mm is [[8,512],[512,512]], but [[8,640],[640,640]] on rank 1",
         ),
         ({"compiled": True}, "torch.compile is not used, but used on rank 1"),
     ],

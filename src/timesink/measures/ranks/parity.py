@@ -75,7 +75,7 @@ def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
     most: dict[tuple[int, str], str] = {}
     for rank, name, shapes, _ in sorted(counts, key=lambda row: (-row[3], row[2])):
         most.setdefault((rank, name), shapes)
-    return [(rank, f"commonest input shapes of {name}", shapes) for (rank, name), shapes in most.items()]
+    return [(rank, f"the usual input of {name}", shapes) for (rank, name), shapes in most.items()]
 
 
 def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from tests.verify.runs_by_hand import pairs, row
 
@@ -180,3 +181,57 @@ def test_the_result_gates_the_mean_and_shows_median_and_runs_in_order() -> None:
     assert [r.number for r in result.runs] == list(range(3, 15))
     assert result.exit_code() == 1
     assert result.rows[0].before == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("pair_s", "made"),
+    [
+        (2.0, 18),
+        (16.0, 17),
+        (25.0, 11),
+        (40.0, 6),
+        (50.0, 5),
+        (75.0, 3),
+        (400.0, 3),
+    ],  # of at most 300 s, 1 pair warms up
+)
+def test_a_gate_ends_within_its_time(pair_s: float, made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes half of a pair's time; pairs that differ so are made 30 times, and the fewest in any case."""
+    launch, _ = launcher(1.01, noise=tuple(np.exp(0.04 * np.random.default_rng(5).standard_normal(41))))
+    clock, told = [1000.0], list[str]()
+
+    def run(side: str, number: int) -> RunRow:
+        clock[0] += pair_s / 2
+        return launch(side, number)
+
+    monkeypatch.setattr("timesink.verify.experiment.time.monotonic", lambda: clock[0])
+    done = verify(replace(PLAN, within_s=300.0), run, told.append)
+    assert (done.verdict.outcome, len(done.pairs)) == (Outcome.INCONCLUSIVE, made)
+    assert clock[0] - 1000.0 <= max(300.0, 4 * pair_s)
+    assert any("--pairs 6,12,18,30" in note for note in done.notes) == (made < 30)
+    assert any("in all at most" in line for line in told) == (30 * pair_s > 300.0)
+
+
+def test_a_clear_slow_down_is_seen_by_pairs_that_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    launch, _ = launcher(1.3)
+
+    def run(side: str, number: int) -> RunRow:
+        clock[0] += 25.0
+        return launch(side, number)
+
+    monkeypatch.setattr("timesink.verify.experiment.time.monotonic", lambda: clock[0])
+    done = verify(replace(PLAN, within_s=300.0), run)
+    assert (done.verdict.outcome, len(done.pairs), done.notes) == (Outcome.SLOWER, 5, ())
+
+
+@pytest.mark.parametrize("made", range(3, 18))
+def test_a_cut_calls_no_unchanged_program_slower(made: int) -> None:
+    """Where time ends the pairs, what they show does not: one look more or less keeps the error rate."""
+    random = np.random.default_rng(44 + made)
+    slower = 0
+    for _ in range(200):
+        sides = np.exp(0.03 * random.standard_normal((made, 2)))
+        judged = judge([(row(0.01 * one), row(0.01 * other, "after")) for one, other in sides], PLAN)
+        slower += judged.outcome is Outcome.SLOWER
+    assert slower <= 200 * 0.02

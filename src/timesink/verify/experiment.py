@@ -42,6 +42,8 @@ class ExperimentPlan(Record):
 
     `statistic` condenses a run to one time: the mean, which is what throughput is made of, or the median, which is
     blind to rare slow steps. `least_speed_up`: pairs are made until this speed-up is shown, or shown to be missed.
+    `within_s`: no pair begins that would not end within so many seconds, but for the few that any verdict needs; the
+    last look is then earlier than planned, by the time that pairs take and not by what they show.
     """
 
     threshold_ratio: float = limits.STEP_THRESHOLD
@@ -51,6 +53,7 @@ class ExperimentPlan(Record):
     receipt_tolerance_ratio: float = 0.0
     statistic: Statistic = "mean"
     least_speed_up: float | None = None
+    within_s: float = math.inf
 
     @property
     def interval_level(self) -> float:
@@ -109,14 +112,16 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             continue
         pairs.append((made[SIDES[0]], made[SIDES[1]]))
         pair_s = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs)
-        if len(pairs) < look:
+        is_last = len(pairs) >= limits.FEWEST_PAIRS and time.monotonic() - started + pair_s > plan.within_s
+        if len(pairs) < look and not is_last:
             progress(f"{len(pairs)} of {look} pairs: about {_wait_text(pair_s * (look - len(pairs)))} ahead")
             continue
         verdict = judge(pairs, plan)
-        looks = [later for later in plan.looks if later > planned]
+        looks = [] if is_last else [later for later in plan.looks if later > planned]
         if verdict.is_final or not looks or (verdict.reason is Reason.TOO_NOISY and _is_hopeless(verdict, plan)):
             progress(f"{len(pairs)} pairs: {verdict.label}")
-            return Verification(plan, tuple(pairs), verdict, _provenance(pairs[-1]))
+            cut = (_cut_short(plan),) if is_last and not verdict.is_final else ()
+            return Verification(plan, tuple(pairs), verdict, (*_provenance(pairs[-1]), *cut))
         planned, needed = looks[0], _pairs_needed(verdict, plan)
         look = min(planned, max(math.ceil(limits.LOOK_MARGIN * needed), len(pairs) + 1)) if needed else planned
         ahead_s = pair_s * (look - len(pairs))
@@ -129,7 +134,14 @@ def _price(plan: ExperimentPlan, pair_s: float) -> str:
     """What the pairs will take, where one takes so long."""
     first, last = plan.looks[0], plan.looks[-1]
     told = f"about {_wait_text(first * pair_s)} ahead: {first} pairs of {_wait_text(pair_s)}"
-    return f"{told}, or up to {last} ({_wait_text(last * pair_s)}) where runs differ" if last > first else told
+    told = f"{told}, or up to {last} ({_wait_text(last * pair_s)}) where runs differ" if last > first else told
+    return told if last * pair_s <= plan.within_s else f"{told}; {_wait_text(plan.within_s)} in all at most"
+
+
+def _cut_short(plan: ExperimentPlan) -> str:
+    """Why no more pairs were made, and how to have them."""
+    pairs = ",".join(map(str, plan.looks))
+    return f"no other pair ends within {_wait_text(plan.within_s)}: --pairs {pairs} takes the time that these need"
 
 
 def _wait_text(seconds: float) -> str:

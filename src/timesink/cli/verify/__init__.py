@@ -171,24 +171,26 @@ class Looks(Record, kw_only=True):
             "Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
         ),
     ] = None
-    pairs: Annotated[str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look.", rare=True)] = (
-        "6,12,18,30"
-    )
+    pairs: Annotated[
+        str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look [6,12,18,30].", rare=True)
+    ] = ""
     receipt_tolerance: Annotated[
         str, Option("--receipt-tolerance", "SHARE", "Receipts that are numbers may differ by this.", rare=True)
     ] = "0"
 
-    def plan(self) -> ExperimentPlan:
-        """The plan that the options describe."""
+    def plan(self, within_s: float = math.inf) -> ExperimentPlan:
+        """The plan that the options describe: where they ask for no pairs, as many as fit in so many seconds."""
+        from timesink.verify import limits
         from timesink.verify.experiment import ExperimentPlan
 
         try:
-            pairs = tuple(int(part) for part in self.pairs.split(","))
+            pairs = tuple(int(part) for part in self.pairs.split(",")) if self.pairs else limits.LOOKS
         except ValueError:
             raise UsageError(f"{self.pairs!r} are not numbers of pairs", remedy="write them as 6,12,18,30") from None
         return ExperimentPlan(
             threshold_ratio=share(self.threshold),
             looks=pairs,
+            within_s=math.inf if self.pairs else within_s,
             receipt_tolerance_ratio=share(self.receipt_tolerance),
             statistic=self.statistic,
             least_speed_up=None if self.at_least is None else speed_up(self.at_least),

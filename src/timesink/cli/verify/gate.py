@@ -138,9 +138,10 @@ def gate(
     elif sides.are_two:
         from timesink.verify.counters import gate_counters
         from timesink.verify.gate import two_sides
+        from timesink.verify.limits import GATE_S
 
         with session.launcher(sides.commands(), source) as launcher:
-            result = two_sides(looks.plan(), launcher, stored.suite, session.tell)
+            result = two_sides(looks.plan(GATE_S), launcher, stored.suite, session.tell)
         old = counters(measured.metrics_before, captured(measured.capture_before))
         result = replace(result, rows=(*result.rows, *gate_counters(old, new, share_tolerance=tolerance)))
     else:

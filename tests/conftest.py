@@ -64,3 +64,12 @@ def port_of_perfetto() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / "timesink-tests-port-9001").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests measured of sizes (`record_property("size", ...)`), by whichever worker: CI prints it so."""
+    reports = [report for kept in terminalreporter.stats.values() for report in kept]
+    told = [text for report in reports for name, text in getattr(report, "user_properties", ()) if name == "size"]
+    if told:
+        terminalreporter.section("sizes")
+        terminalreporter.write("".join(f"{text}\n" for text in dict.fromkeys(map(str, told))))

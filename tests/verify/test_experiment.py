@@ -186,7 +186,7 @@ def test_the_result_gates_the_mean_and_shows_median_and_runs_in_order() -> None:
 @pytest.mark.parametrize(
     ("pair_s", "made"),
     [
-        (2.0, 18),
+        (2.0, 30),
         (16.0, 17),
         (25.0, 11),
         (40.0, 6),

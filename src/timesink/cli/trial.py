@@ -4,6 +4,7 @@ this host and its GPU take, whatever program runs."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,6 +58,8 @@ def try_changes(
     code 0: something wins; 1: nothing does; 128 and the signal's number: it was ended.
     """
     from timesink.trials.apart import KEPT_APART
+
+    began_s = time.monotonic()
     from timesink.trials.course import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
     from timesink.verify.environment import boxes
@@ -68,7 +71,8 @@ def try_changes(
         if box is not None:
             tell(KEPT_APART, quiet)
         names, budget_s = chosen_names(only), seconds(budget)
-        answer = run_trial(program, names=names, budget_s=budget_s, check=check, tell=_told_by("try", quiet), box=box)
+        left_s, told = _left(budget_s, began_s), _told_by("try", quiet)
+        answer = run_trial(program, names=names, budget_s=left_s, check=check, tell=told, box=box)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
@@ -96,6 +100,11 @@ def machine(*, writing: PageOutput) -> int:
 def chosen_names(only: list[str] | None) -> list[str]:
     """The names of `--only`, with commas between them or one by one."""
     return [name.strip() for part in only or () for name in part.split(",") if name.strip()]
+
+
+def _left(budget_s: float, began_s: float) -> float:
+    """What is left of a budget that began then: on a busy machine libraries take seconds to be loaded."""
+    return max(budget_s - (time.monotonic() - began_s), 0.0)
 
 
 def _told_by(verb: str, quiet: bool) -> Callable[[str], None]:
@@ -154,6 +163,7 @@ def fix(
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
+    began_s = time.monotonic()
     from timesink.sandbox.runs import hold
     from timesink.trials.apart import KEPT_APART, boxes_for_edits
     from timesink.trials.repair import RepairOrder, fix_program
@@ -163,7 +173,7 @@ def fix(
 
     if not program:
         raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
-    asked = RepairOrder(chosen_names(only), seconds(budget), _told_by("fix", quiet))
+    names, budget_s = chosen_names(only), seconds(budget)
     with (
         translated(),
         TemporaryDirectory(prefix=f"timesink-fix-{os.getpid()}-") as scratch,
@@ -174,6 +184,7 @@ def fix(
         tree = Path(scratch).resolve() / "tree"
         workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None, box=box)
         try:
+            asked = RepairOrder(names, _left(budget_s, began_s), _told_by("fix", quiet))
             answer = fix_program(program, workplace, Path(scratch).resolve(), asked)
             applied = workplace.apply() if apply else []
         finally:

@@ -27,12 +27,13 @@ from python_pages import python_pages
 from site_pages import DOCS, VERDICTS, which_page, with_verdicts
 from speed_page import speed_pages
 from timesink.diagnosis.registry import all_rules
-from timesink.diagnosis.rule import Rule, page_paths
+from timesink.diagnosis.rule import Rule, page_paths, rule_texts
 from timesink.fixes import Fix
 from timesink.fixes.measured import FALLBACKS
 from timesink.fixes.table import FIXES
 from timesink.knowledge.assumptions import ALL as EVERY
 from timesink.knowledge.replacements import VARIABLE
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
 from timesink.recipes.table import EDITS, SWITCHES
@@ -142,7 +143,29 @@ def changes_page() -> str:
         if fix.title
     ]
     head = "| change | what to type | takes | costs | answers | `try` | `fix` |"
-    return "\n".join(["# Changes", "", intro, "", head, "|---|---|---|---|---|---|---|", *rows])
+    by_cause = ["## By cause", "", _CAUSES, "", "| cause | found by | changes |", "|---|---|---|", *_cause_rows()]
+    return "\n".join(["# Changes", "", intro, "", head, "|---|---|---|---|---|---|---|", *rows, "", *by_cause])
+
+
+_CAUSES = (
+    "A verdict, its finding, JSON (`bottleneck`) and the bar call a cause by this name; `timesink explain CAUSE` and "
+    "`timesink plan TRACE --change CAUSE` take it, and `--change` takes the name of each change."
+)
+
+
+def _cause_rows() -> Iterator[str]:
+    """Each cause with the rules that find it and the changes that answer these."""
+    cards = {rule.card.name: rule.card for rule in all_rules()}
+    found: dict[str, list[str]] = {cause: [] for cause in Bottleneck if cause not in ("none", "undecided")}
+    for name in sorted(cards.keys() & page_paths().keys()):
+        texts = rule_texts(name)
+        for cause in {said.get("bottleneck", "") for said in (texts.said, *texts.variants.values())} & found.keys():
+            found[cause].append(name)
+    for cause, rules in found.items():
+        links = ", ".join(f"[{name}](rules/{cards[name].code}.md)" for name in rules)
+        answers = {name.replace("-", "_") for name in rules}
+        fixes = (fix.name for fix in FIXES if answers & {answer.partition("/")[0] for answer in fix.answers})
+        yield f"| `{cause.replace('_', '-')}` | {links} | {', '.join(f'`{name}`' for name in fixes)} |"
 
 
 def _answered(fix: Fix) -> str:

@@ -11,6 +11,7 @@ from importlib.resources import files
 
 import pytest
 
+import write_pages
 from timesink.cli.trial import chosen_names
 from timesink.diagnosis.registry import all_rules, find
 from timesink.diagnosis.rule import page_paths, rule_texts
@@ -105,3 +106,12 @@ def _enums(schema: object) -> Iterator[list[str]]:
     if isinstance(schema, list):
         for part in schema:
             yield from _enums(part)
+
+
+def test_the_page_of_changes_is_made_from_the_same_table() -> None:
+    page = write_pages.changes_page().partition("## By cause")[2]
+    told = {row.split(" | ")[0].strip("| `"): row for row in page.splitlines() if row.startswith("| `")}
+    assert {*told} == {cause.value.replace("_", "-") for cause in CAUSES}
+    for cause, rules in found_by().items():
+        if cause != "engine_late":
+            assert all(f"[{name}](rules/" in told[cause.replace("_", "-")] for name in rules)

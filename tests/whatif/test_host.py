@@ -1,5 +1,6 @@
 """Which thread works on whose behalf does not depend on where a recording begins or ends."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import frame
@@ -41,3 +42,22 @@ def test_what_lies_outside_all_that_a_thread_did_is_no_proof_that_it_waited() ->
     nodes = [row | {"name": NODE} for row in rows if row["thread"] == 2]
     trace = Trace((), {API_CALLS: frame(API_CALLS, calls), HOST_OPS: frame(HOST_OPS, nodes)})
     assert len(find_bursts(trace, 0, (OWNER, WORKER))) == 0
+
+
+@pytest.mark.parametrize("asks", ["cudaEventQuery", "hipEventQuery", "cuStreamQuery"])
+@pytest.mark.parametrize("also", ["", "cudaThreadExchangeStreamCaptureMode"])
+def test_nobody_waits_for_a_watcher(asks: str, also: str) -> None:
+    """It asks in the silences of the thread that launches, as NCCL's watchdog does; with launches it is a worker."""
+    spans = [(at + first, at + first + 10) for at in range(0, 20_000, STEP_NS) for first in (0, 30, 50, 80)]
+    rows = [
+        {"rank": 0, "process": 1, "thread": 1 if s % STEP_NS < 50 else 2, "start_ns": s, "end_ns": e} for s, e in spans
+    ]
+
+    def found(name: str) -> set[int]:
+        names = [name if row["thread"] == 2 else "cudaLaunchKernel" for row in rows]
+        names[2] = also or names[2]
+        calls = [row | {"name": one, "correlation": n} for n, (row, one) in enumerate(zip(rows, names, strict=True))]
+        return set(find_bursts(Trace((), {API_CALLS: frame(API_CALLS, calls)}), 0, (OWNER, WORKER)).worker.tolist())
+
+    assert found(asks) == set()
+    assert found("cudaLaunchKernel") == {1}

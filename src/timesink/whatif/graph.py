@@ -262,8 +262,9 @@ class Graph(Record, eq=False):
 
     `kappa` is the share of profiled host time that calibration left, 1 where it was not needed; `slowdown` is the
     profiled step over the unprofiled one. `tables` are those of the trace the program was read from; where that was an
-    excerpt, `op_rows` leads back to rows of the whole trace. `kept` holds what was worked out of these and of the
-    program alone, for all networks of them.
+    excerpt, `op_rows` leads back to rows of the whole trace. `late_peers_ns` is what each block waited for hosts of
+    other ranks; None where nothing did. `kept` holds what was worked out of these and of the program alone, for all
+    networks of them.
     """
 
     tables: Mapping[Table, pl.DataFrame]
@@ -272,6 +273,7 @@ class Graph(Record, eq=False):
     kappa: float = 1.0
     slowdown: float = 1.0
     op_rows: IntArray | None = None
+    late_peers_ns: Int64Array | None = None
     kept: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
@@ -297,6 +299,16 @@ class Graph(Record, eq=False):
         if what not in self.kept:
             self.kept[what] = work_out()
         return self.kept[what]  # type: ignore[no-any-return]
+
+    def waiting_for_hosts(self, rows: Int64Array, waited_ns: Int64Array) -> Graph:
+        """The same graph, whose ops at these rows of the whole trace waited so long for hosts of other ranks."""
+        own, blocks = self.rows_of_ops(), self.program.blocks
+        known = np.isin(rows, own)
+        order = np.argsort(own)
+        block = self.program.ops.block[order[np.searchsorted(own, rows[known], sorter=order)]]
+        late_ns = np.zeros(len(blocks), np.int64)
+        late_ns[block] = waited_ns[known]
+        return replace(self, late_peers_ns=np.where(blocks.size == 1, late_ns, 0))
 
     def table(self, table: Table) -> pl.DataFrame:
         """A table of the trace; empty where it was not recorded."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from timesink._native import places
 from timesink.knowledge.assumptions import replay
-from timesink.knowledge.calls import call_kinds
+from timesink.knowledge.calls import LAUNCH, POLLS, call_kinds
 from timesink.knowledge.ranges import AUTOGRAD
 from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
@@ -122,9 +122,12 @@ def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> 
 
     No profiler records which thread wakes which. A worker is a thread that autograd's own events name, or one that
     alternates with another often enough; its owner is the thread of the same process in whose silences it works.
+    Nobody waits for a watcher.
     """
     # ranges and frames do not count as activity: they enclose waiting
     activity = recorded_time((trace.get(API_CALLS), trace.get(HOST_OPS)), rank, threads)
+    for watcher in _watchers(trace, rank, threads):
+        del activity[watcher]
     busiest = sorted(activity, key=lambda t: (-len(activity[t]), t))[:_BUSIEST]
     autograd = _autograd_threads(trace, rank, threads)
     parts: list[tuple[int, int, Int64Array, Int64Array]] = []
@@ -179,6 +182,17 @@ def _best_owner(
         return None
     _, owner, fork, join = min(candidates, key=lambda candidate: candidate[:2])
     return owner, fork, join
+
+
+def _watchers(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> set[int]:
+    """Numbers of the threads that ask whether work is done, and launch and compute nothing: such as NCCL's watchdog."""
+    calls, computing = trace.get(API_CALLS), {one for one, _, _ in thread_rows(trace.get(HOST_OPS), rank, threads)}
+    found = set()
+    for thread, first, last in thread_rows(calls, rank, threads):
+        names = calls["name"][first:last].unique()
+        if thread not in computing and matches(names, POLLS).any() and not matches(names, LAUNCH).any():
+            found.add(thread)
+    return found
 
 
 def _autograd_threads(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> set[int]:

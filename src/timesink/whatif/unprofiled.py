@@ -138,7 +138,9 @@ def _shortened(graph: Graph, taken_ns: Float64Array, lengths_ns: Int64Array, fet
     for, waits for it so much longer.
     """
     length, (host, _) = np.maximum(lengths_ns, 1), graph.host_edges()
-    shorter, program = _launched_sooner(_scaled(graph, 0.0, taken_ns / length), taken_ns), graph.program
+    left = 1.0 - float(taken_ns.sum()) / max(float(np.maximum(graph.network.edges.weight_ns[host], 0).sum()), 1.0)
+    shorter = _launched_sooner(_scaled(graph, 0.0, taken_ns / length, peers=left), taken_ns)
+    program = graph.program
     if not fetches.height:
         return shorter
     sooner_ns, source = program.observed_ns - shorter.replay().time_ns, graph.network.edges.src[host]
@@ -149,7 +151,7 @@ def _shortened(graph: Graph, taken_ns: Float64Array, lengths_ns: Int64Array, fet
         most_ns = np.maximum.accumulate(sooner_ns[source[at]])
         waited = end - begin > NS_PER_US * replay.NEAR_CALL_US.high
         np.subtract.at(taken_ns, at[waited], np.diff(most_ns[waited], prepend=most_ns[:1]))
-    return _launched_sooner(_scaled(graph, 0.0, taken_ns / length), taken_ns)
+    return _launched_sooner(_scaled(graph, 0.0, taken_ns / length, peers=left), taken_ns)
 
 
 def _launched_sooner(graph: Graph, taken_ns: Float64Array) -> Graph:
@@ -301,12 +303,17 @@ def _typical(graph: Graph, anchors: Anchors) -> float:
     return median(anchors.periods(graph.replay()))
 
 
-def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.0) -> Graph:
-    """Host weights times kappa, of the share of each that is inflated, and times `rest` of what remains."""
+def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.0, peers: float | None = None) -> Graph:
+    """Host weights times kappa, of the share of each that is inflated, and times `rest` of what remains; what was
+    waited for hosts of other ranks times `peers`, kappa where that is not given."""
     network, (host, _) = graph.network, graph.host_edges()
     weight = network.edges.weight_ns.copy()
     kept = kappa * inflated + rest * (1.0 - inflated)
     weight[host] = np.where(weight[host] > 0, np.floor(weight[host] * kept).astype(np.int64), weight[host])
+    if graph.late_peers_ns is not None:
+        runs = graph.edges_of(EdgeKind.RUN)
+        late_ns = graph.late_peers_ns[graph.block_of(network.edges.src[runs])]
+        weight[runs] -= np.floor(late_ns * (1.0 - (kappa if peers is None else peers))).astype(np.int64)
     return graph.with_network(network.with_costs(weight, network.edges.unexplained_ns))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.measures.communication.late_hosts import waited_for_hosts
 from timesink.measures.steps import steps
 from timesink.measures.steps.slow_steps import slow, slow_rates, usual_weights, weights, weights_in
 from timesink.measures.timeline.attribution import launch_links
@@ -58,11 +59,11 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
     """A pricer per rank whose GPU has steady steps. Of a long trace it replays a few stretches, spread evenly."""
     worked = set(steps(trace).windows["rank"].unique())  # a memory snapshot has steps, and nothing to replay
     windows_by_rank = step_windows(trace)
-    found = {
-        rank: Pricer(*_select_steps(trace, rank, windows))
-        for rank, windows in windows_by_rank.items()
-        if rank in worked
-    }
+    found, waited = dict[int, Pricer](), waited_for_hosts(trace)
+    for rank, windows in windows_by_rank.items():
+        if rank in worked:
+            graph, chosen = _select_steps(trace, rank, windows)
+            found[rank] = Pricer(graph.waiting_for_hosts(*waited[rank]) if rank in waited else graph, chosen)
     for rank in slow_rates(trace):
         if rank in found:
             found[rank] = found[rank].weighing(weights_in(trace, rank, found[rank].periods_ns))

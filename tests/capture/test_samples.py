@@ -1,8 +1,10 @@
 """Stacks that are looked at while steps are recorded: what is seen, and what the reader makes of it."""
 
 import json
+import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,26 @@ def test_a_thread_seen_to_wait_twice_waits_in_between() -> None:
 """)
     waited = waits_for_work(trace)[0]
     assert (waited.start_ns.tolist(), waited.end_ns.tolist()) == ([10_000], [60_000])
+
+
+def test_python_between_calls_is_seen_where_it_is() -> None:
+    """A thread that hands the interpreter over every few hundred microseconds is not only seen as it does so."""
+    before = sys.getswitchinterval()
+    sampler = FrameSampler()
+    sampler.start()
+    assert sys.getswitchinterval() <= 0.001
+    until_s = time.perf_counter() + 0.6
+    while time.perf_counter() < until_s:
+        counted(20_000)
+        zlib.crc32(b"handed over" * 9000)
+    seen = json.loads(sampler.stop())
+    assert sys.getswitchinterval() == before
+    looks = [seen["stacks"][at].partition(";")[0] for at in seen["stack"]]
+    assert sum(": counted" in look for look in looks) >= 0.2 * len(looks)
+
+
+def counted(count: int) -> int:
+    total = 0
+    for number in range(count):
+        total += number
+    return total

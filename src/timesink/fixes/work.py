@@ -126,6 +126,12 @@ NO_RECORDING: Final = Fix(
     change=record_nothing,
     of_pytorch=True,
 )
+NO_GRADIENTS: Final = Fix(
+    Words("no_gradients", "make what is no loss of the optimizer's weights under torch.no_grad()", Effort.LINES),
+    answers=("work_unused/no_gradients",),
+    change=drop_extra_work,
+    of_pytorch=True,
+)
 OWN_GPU: Final = Fix(
     Words("own_gpu", "give the program a GPU of its own", Effort.FLAG),
     answers=("device_shared",),

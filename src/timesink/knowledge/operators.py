@@ -123,6 +123,11 @@ MULTIPLIES: Final = Pattern(
     "^aten::(matmul|mm|bmm|addmm|linear|einsum|__matmul__)$", "a matmul, as a program calls it",
     ("aten::matmul", "aten::einsum"), "aten::mul",
 )
+KEEPS_A_GRADIENT: Final = Pattern(
+    "^torch::autograd::AccumulateGrad$", "keeps the gradient of a weight, or adds it to what is kept",
+    "torch::autograd::AccumulateGrad", "AccumulateGradBackward",
+)
+ADDS_IN_PLACE: Final = Pattern("^aten::add_$", "adds to a tensor", "aten::add_", "aten::add")
 FILLS: Final = Pattern("^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
 CHECKS_FOR_NAN: Final = Pattern("^aten::isnan$", "looks for what is not a number", "aten::isnan", "aten::nan_to_num")
 # fmt: on
@@ -265,9 +270,11 @@ class WorkKind(StrEnum):
 
 
 class OperatorWork(Record):
-    """`flops` counts a multiply-add as two; `bytes` is compulsory traffic; `dtype` is the operand type (bf16, ...)."""
+    """`flops` counts a multiply-add as two; `bytes` is compulsory traffic; `dtype` is the operand type (bf16, ...);
+    `per_address` how many rows are added to each address on average, 0 of what is no scatter."""
 
     kind: WorkKind
     flops: float
     bytes: float
     dtype: str
+    per_address: float = 0.0

@@ -250,12 +250,35 @@ def embedding(operator: Operator) -> OperatorWork | None:
 
 
 def scatter(operator: Operator) -> OperatorWork | None:
-    """Rows added up at indices: each is read, with its index, and each address read and written once."""
+    """Rows added up at indices, into the first tensor."""
     into, index, rows = operator.tensor(0), operator.tensor(2), operator.tensor(3)
-    if into is None or index is None or rows is None:
+    return None if into is None or index is None or rows is None else _added(into, index.bytes, rows)
+
+
+def scatter_put(operator: Operator) -> OperatorWork | None:
+    """`index_put` that accumulates, as indexing's gradient does; its list of indices has no recorded shape."""
+    into, rows = operator.tensor(0), operator.tensor(2)
+    if into is None or rows is None or not rows.shape or operator.scalar(3) != "True":
         return None
-    touched = 2 * min(into.bytes, rows.bytes)
-    return OperatorWork(WorkKind.INDEX, float(rows.elements), rows.bytes + index.bytes + touched, rows.dtype)
+    return _added(into, _INDEX_BYTES * rows.shape[0], rows)
+
+
+def scatter_gradient(operator: Operator) -> OperatorWork | None:
+    """Gradients of rows that an embedding picked, into a table of so many rows."""
+    rows, index = operator.tensor(0), operator.tensor(1)
+    if rows is None or index is None or not rows.shape or not operator.scalar(2).isdecimal():
+        return None
+    return _added(Tensor((int(operator.scalar(2)), rows.shape[-1]), rows.dtype, rows.itemsize), index.bytes, rows)
+
+
+_INDEX_BYTES: Final = 8
+
+
+def _added(into: Tensor, index_bytes: float, rows: Tensor) -> OperatorWork:
+    """Each row is read, with its index, and each address read and written once."""
+    moved = rows.bytes + index_bytes + 2 * min(into.bytes, rows.bytes)
+    each = rows.elements / into.elements if into.elements else 0.0
+    return OperatorWork(WorkKind.INDEX, float(rows.elements), moved, rows.dtype, each)
 
 
 def concatenation(operator: Operator) -> OperatorWork | None:
@@ -300,7 +323,9 @@ _OPERATORS: Final[tuple[tuple[Formula, str], ...]] = (
     (passes(WorkKind.SOFTMAX, 2, 5.0), "_softmax _log_softmax"),
     (gradient(WorkKind.SOFTMAX, 4.0), "_softmax_backward_data _log_softmax_backward_data"),
     (embedding, "embedding index_select"),
-    (scatter, "index_add index_add_ scatter_add scatter_add_"),
+    (scatter, "index_add index_add_ scatter_add scatter_add_ scatter_reduce scatter_reduce_"),
+    (scatter_put, "index_put index_put_ _index_put_impl_"),
+    (scatter_gradient, "embedding_dense_backward"),
     (concatenation, "cat"),
 )
 # fmt: on

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from timesink.diagnosis.judge import Row, Rows, declare
@@ -28,6 +29,7 @@ from timesink.fixes.work import (
     EVALUATE_RARELY,
     FEWER_THREADS,
     LIST_OPERATIONS,
+    NO_GRADIENTS,
     NO_RECOMPUTATION,
     NO_RECORDING,
     USE_A_PART,
@@ -36,13 +38,15 @@ from timesink.knowledge.assumptions import fixes
 from timesink.measures.habits.debugging import BlockingLaunches, blocking_launches, filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.grown_tensors import grown_tensors, times_on
-from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_constants
+from timesink.measures.habits.repeated_kernels import parameter_loops, rebuilt_constants, sent_constants
 from timesink.measures.habits.repeated_passes import recomputed, repeated_forward
+from timesink.measures.habits.unused_gradients import unused_gradients
 from timesink.measures.habits.unused_work import partly_used, recorded_in_vain
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.lines.common import common_line
+from timesink.measures.lines.stacks import longest_line
 from timesink.measures.repeats.kinds import Kind
 from timesink.measures.repeats.one_pass import one_passes
 from timesink.measures.repeats.order import HOST
@@ -90,8 +94,18 @@ def _rows_of(measure: Callable[[Trace], Iterable[ExtraWork] | None], fix: Fix) -
 
 
 def _constants(trace: Trace) -> Iterator[Row]:
-    works, most = rebuilt_constants(trace)
-    yield from (_extra_row(trace, work, BUILD_ONCE, most=most) for work in works)
+    for measure, variant in ((rebuilt_constants, ""), (sent_constants, "sent")):
+        works, most = measure(trace)
+        for work in works:
+            row = replace(_extra_row(trace, work, BUILD_ONCE, most=most), variant=variant)
+            yield row if not variant else replace(row, where=partial(_made_at, trace, work))
+
+
+def _made_at(trace: Trace, work: ExtraWork) -> Where:
+    """The line before most of the copies, where what they send is made."""
+    line = longest_line(trace, work.rows, np.ones(work.rows.size))
+    file, number = (line.file, line.line) if line else (None, None)
+    return Where(rank=work.device[0], device=work.device[1], file=file, line=number)
 
 
 def _debugging(trace: Trace) -> Iterator[Row]:
@@ -214,6 +228,7 @@ def _unused(trace: Trace) -> Iterator[Row]:
         line = partial(_at_common_line, trace, device, part.operator, part.work.rows)
         figures = {"saved_ratio": saved_ratio, **sizes}
         yield Row(device, figures, None, kernels, kernels, fix=USE_A_PART, where=line, variant=part.kind)
+    yield from (replace(_extra_row(trace, work, NO_GRADIENTS), variant="gradients") for work in unused_gradients(trace))
     for blamed in recorded_in_vain(trace):
         change = NO_RECORDING.change(Target("windows", windows=blamed.host))
         saved_ratio = (1.0 - fixes.RECORDING_LEFT.value) * blamed.share

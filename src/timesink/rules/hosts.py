@@ -12,7 +12,7 @@ from timesink.diagnosis.words import number, per_period
 from timesink.fixes.advised import LESS_HOST_WORK
 from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH, MAKES_GRAPH_READY, OF_MEMORY, POLLS, call_kinds
 from timesink.knowledge.ranges import OPTIMIZER_WORK
-from timesink.measures.idle.before_launches import slow_calls, slow_operators
+from timesink.measures.idle.before_launches import computing_share, slow_calls, slow_operators
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import BlamedTime
 from timesink.measures.steps.per_step import begun_per_step, period_name
@@ -89,7 +89,8 @@ def _in_operators(trace: Trace) -> Iterator[Row]:
         change = LESS_HOST_WORK.change(Target("windows", windows=blamed.host))
         of_optimizer = matches(pl.Series([blamed.range or "", blamed.host_op or ""]), OPTIMIZER_WORK).any()
         row = waiting_row(blamed, LESS_HOST_WORK, change, most=_longest(trace, blamed))
-        yield replace(row, variant="optimizer" if of_optimizer else "")
+        computes = 2 * computing_share(trace, blamed.device) > 1
+        yield replace(row, variant="optimizer" if of_optimizer else "computes" if computes else "")
 
 
 def _longest(trace: Trace, blamed: BlamedTime) -> str:

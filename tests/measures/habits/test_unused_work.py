@@ -6,8 +6,8 @@ from tests.rules.cases import cases_of
 
 from timesink.fixes.work import NO_RECORDING
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.work import recorded_work
 from timesink.measures.habits.unused_work import partly_used, recorded_in_vain
-from timesink.measures.kernels.attainable import added_per_address
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
@@ -40,17 +40,27 @@ def test_without_recording_three_quarters_of_the_time_are_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shapes", "added"),
+    ("name", "shapes", "types", "scalars", "added"),
     [
-        ("aten::index_add", "[[16,256],[],[1024],[1024,256],[]]", 64.0),
-        ("aten::scatter_add_", "[[512,8],[],[1024,8],[1024,8]]", 2.0),
-        ("aten::index_add", "[[],[],[1],[1],[]]", 1.0),
-        ("aten::index_add", "no shapes", 0.0),
-        ("aten::mm", "[[16,256],[256,4]]", 0.0),
+        ("index_add", "[[16,256],[],[1024],[1024,256],[]]", '["float","","long int","float",""]', "[]", 64.0),
+        ("scatter_add_", "[[512,8],[],[1024,8],[1024,8]]", '["float","","long int","float"]', "[]", 2.0),
+        ("index_add", "[[1],[],[1],[1],[]]", '["float","","long int","float",""]', "[]", 1.0),
+        ("scatter_reduce", "[[4],[],[64],[64],[],[]]", '["float","","long int","float","",""]', "[]", 16.0),
+        ("_index_put_impl_", "[[7,8],[],[70,8],[],[]]", '["half","","half","",""]', '["","","","True","True"]', 10.0),
+        ("index_put_", "[[7,8],[],[70,8],[]]", '["half","","half",""]', '["","","","True"]', 10.0),
+        ("index_put_", "[[7,8],[],[70,8],[]]", '["half","","half",""]', '["","","","False"]', None),
+        ("index_put", "[[7,8],[],[],[]]", '["half","","half",""]', '["","","","True"]', None),
+        ("embedding_dense_backward", "[[4,32,8],[4,32],[]]", '["float","long int",""]', '["","","16"]', 8.0),
+        ("embedding_dense_backward", "[[4,32,8],[4,32],[]]", '["float","long int",""]', '["","",""]', None),
+        ("index_add", "no shapes", "no types", "[]", None),
+        ("mm", "[[16,256],[256,4]]", '["float","float"]', "[]", 0.0),
     ],
 )
-def test_rows_per_address_come_from_shapes(name: str, shapes: str, added: float) -> None:
-    assert added_per_address(name, shapes) == added
+def test_rows_per_address_come_from_shapes(
+    name: str, shapes: str, types: str, scalars: str, added: float | None
+) -> None:
+    work = recorded_work(f"aten::{name}", shapes, types, None, scalars)
+    assert (work and work.per_address) == added
 
 
 @pytest.mark.parametrize("number", [0, 7, -1, None])

@@ -1,5 +1,6 @@
 """Small work again and again within a step: tensors that follow from their sizes alone and are built anew (masks,
-positions), and the same few operations on one tensor after another, as a Python loop over parameters runs them.
+positions) or made on the host and sent, and the same few operations on one tensor after another, as a Python loop over
+parameters runs them.
 """
 
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from timesink._native import places
 from timesink.knowledge import kernel_traits
 from timesink.knowledge.kernel_traits import FUSED_OPTIMIZER, WRAPPER
 from timesink.measures.habits.extra_work import PLAIN, ExtraWork, extra_work, launched
+from timesink.measures.idle.sends import sent_again
 from timesink.measures.kernels.facts import all_rows, kernel_facts
 from timesink.measures.kernels.fusion import unfused_attention
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline import device_timeline
+from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import DEVICE_OPS
@@ -52,6 +56,19 @@ def rebuilt_constants(trace: Trace) -> tuple[tuple[ExtraWork, ...], int]:
     flags[frame["row"].to_numpy()[chosen[:-1]]] = True
     flags[all_rows(unfused_attention(trace))] = False
     return extra_work(trace, flags), most
+
+
+@remembered
+def sent_constants(trace: Trace) -> tuple[tuple[ExtraWork, ...], int]:
+    """Per device all but the first sending of each tensor of one size in a step, with the host's time in which it is
+    made, and how often the one that is sent most often is sent in a step."""
+    sent = sent_again(trace).filter(~pl.col("is_first"))
+    if not sent.height:
+        return (), 0
+    made = sent.select("process", "thread", "before_ns", "start_ns").partition_by("process", "thread", as_dict=True)
+    host = {key: Intervals.union_of(*part.select("before_ns", "start_ns")) for key, part in made.items()}
+    flags = np.isin(launch_links(trace).call, sent["call"].to_numpy())
+    return extra_work(trace, flags, host), int(sent["times"].max() or 0)  # type: ignore[arg-type]
 
 
 def _repeated(trace: Trace, frame: pl.DataFrame, built: Int64Array) -> tuple[Int64Array, int]:

@@ -1,11 +1,13 @@
 """Work of which a program uses a part, or nothing, by recorded operators and their shapes: a full sort of which the
-best few are kept, a matmul with rows of zeros that hold a single one, gradients recorded for no backward pass.
+best few are kept, a matmul of all rows of which a few are read, a matmul with rows of zeros that hold a single one,
+gradients recorded for no backward pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import takewhile
 from math import prod
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -17,11 +19,13 @@ from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.repeats.order import call_order
+from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
 from timesink.measures.timeline.known import trains
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
+from timesink.model.nesting import numbered_rows
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
@@ -32,7 +36,10 @@ _FEW: Final = 4  # times as many as are kept: less is not worth another operator
 _IN_EACH: Final = 8  # elements of a row of zeros: fewer are masks
 _RECORDING: Final = 0.5  # of the operators that launch: in a program that infers without `no_grad` nearly all do
 
-Kind = Literal["sorted", "one_hot"]
+_BACK: Final = 4  # events from a matmul to the cut of its result: a slice of the whole may stand between
+_TURN: Final = 4096  # operators after a matmul, at most, until it comes again: a residual reads its result late
+
+Kind = Literal["sorted", "one_hot", "rows"]
 
 
 class PartlyUsed(Record, eq=False):
@@ -64,9 +71,7 @@ def partly_used(trace: Trace) -> tuple[PartlyUsed, ...]:
     if not trace.get(HOST_OPS).height:
         return ()
     found = list(_candidates(trace))
-    return tuple(
-        part for kind in ("sorted", "one_hot") for part in _of_kind(trace, [f for f in found if f.kind == kind])
-    )
+    return tuple(part for kind in get_args(Kind) for part in _of_kind(trace, [f for f in found if f.kind == kind]))
 
 
 def _of_kind(trace: Trace, found: list[_Found]) -> Iterator[PartlyUsed]:
@@ -81,20 +86,28 @@ def _of_kind(trace: Trace, found: list[_Found]) -> Iterator[PartlyUsed]:
     for work in extra_work(trace, owner >= 0):
         time_ns = np.bincount(owner[work.rows], length[work.rows], len(found))
         dearest = found[int(time_ns.argmax())]
-        needed_ns = _needed_ns(trace, work.device, [one for at, one in enumerate(found) if time_ns[at]])
+        needed_ns = _needed_ns(trace, work.device, [(one, time_ns[at]) for at, one in enumerate(found) if time_ns[at]])
         total_ns = max(float(time_ns.sum()), 1.0)
         most, usual, least = (min(one_ns / total_ns, 1.0) for one_ns in needed_ns)
         yield PartlyUsed(dearest.kind, work, (most, usual, least), dearest.operator, dearest.of, dearest.kept)
 
 
-def _needed_ns(trace: Trace, device: tuple[int, int], found: list[_Found]) -> list[float]:
+def _needed_ns(trace: Trace, device: Device, found: list[tuple[_Found, float]]) -> list[float]:
     """What the part alone takes, at most, usually and at least; the bandwidth of a GPU that is not known is that of the
-    slowest that is."""
+    slowest that is. A few rows of a matmul take their share of its time, or what reading its matrix takes."""
     gpu = device_peaks(trace).get(device)
     rate = (gpu.dram_bytes_per_s if gpu else _SLOWEST) * machines.DRAM_SHARE.value / 1e9
-    passes = {"sorted": [fixes.TOPK_PASSES.at(case) for case in Case], "one_hot": [2.0, 1.0, 1.0]}
+    topk = [fixes.TOPK_PASSES.at(case) for case in Case]
+    passes = {"sorted": topk, "one_hot": [2.0, 1.0, 1.0], "rows": [1.0, 1.0, 1.0]}
     floor_ns = machines.KERNEL_FLOOR_US.ns
-    return [sum(max(passes[one.kind][case.value] * one.least_bytes / rate, floor_ns) for one in found) for case in Case]
+    shares = [time_ns * one.kept / one.of if one.kind == "rows" else 0.0 for one, time_ns in found]
+    return [
+        sum(
+            max(passes[one.kind][case.value] * one.least_bytes / rate, share_ns, floor_ns)
+            for (one, _), share_ns in zip(found, shares, strict=True)
+        )
+        for case in Case
+    ]
 
 
 _SLOWEST: Final = 200e9  # bytes per second of the memory of a small GPU
@@ -108,42 +121,100 @@ def _candidates(trace: Trace) -> Iterator[_Found]:
         matches(called, pattern).to_numpy() & (order.op >= 0)
         for pattern in (SORTS, COMPARES, CUTS, HANDS_ON, MULTIPLIES)
     )
-    for event in np.flatnonzero(is_sort | compares).tolist():
+    is_cut = np.zeros(order.op.size, np.bool_)
+    is_cut[list(_before_cuts(trace, cuts, multiplies))] = True
+    for event in np.flatnonzero(is_sort | compares | is_cut).tolist():
         first = _operator(trace, int(order.op[event]))
-        after = [at for at in range(event + 1, min(event + 1 + _NEAR, order.op.size)) if order.op[at] >= 0]
-        after = [at for at in after if order.line[at] == order.line[event]]
         if first is None or not first.tensors():
             continue
-        followers = [(at, other) for at in after if (other := _operator(trace, int(order.op[at]))) is not None]
+        reach = _TURN if is_cut[event] else _NEAR
+        after = (at for at in range(event + 1, min(event + 1 + reach, order.op.size)) if order.op[at] >= 0)
+        after = (at for at in after if order.line[at] == order.line[event])
+        followers = ((at, other) for at in after if (other := _operator(trace, int(order.op[at]))) is not None)
         if is_sort[event]:
             yield from _cut_sort(event, first, [(bool(cuts[at]), bool(hands_on[at]), other) for at, other in followers])
+        elif is_cut[event]:
+            yield from _cut_rows(event, first, ((bool(cuts[at]), bool(hands_on[at]), other) for at, other in followers))
         else:
             yield from _product(event, first, [(at, bool(multiplies[at]), other) for at, other in followers])
 
 
-def _cut_sort(event: int, sort: Operator, after: list[tuple[bool, bool, Operator]]) -> Iterator[_Found]:
+def _before_cuts(trace: Trace, cuts: BoolArray, multiplies: BoolArray) -> Iterator[int]:
+    """Matmuls (events) right before a cut of their result to a few of its rows."""
+    order = call_order(trace)
+    events = np.flatnonzero(cuts)
+    number, first = numbered_rows(trace.get(HOST_OPS)[order.op[events]].select(_COLUMNS))
+    each = [_operator(trace, int(order.op[events[at]])) for at in first.tolist()]
+    few = np.array([one is not None and _few_rows(one) for one in each], np.bool_)
+    for event in events[few[number]].tolist() if each else ():
+        for at in range(event - 1, max(event - 1 - _BACK, -1), -1):
+            if order.line[at] != order.line[event]:
+                break
+            if multiplies[at] and (made := _operator(trace, int(order.op[at]))) is not None:
+                whole, cut = _multiplied(made), _operator(trace, int(order.op[event]))
+                if whole is not None and cut is not None and whole == cut.tensors()[0].shape:
+                    yield at
+                break
+
+
+def _few_rows(cut: Operator) -> bool:
+    whole = cut.tensors()
+    return bool(whole) and any(
+        0 < _cut_to(cut, len(whole[0].shape), axis, size) * _FEW <= size
+        for axis, size in enumerate(whole[0].shape[:-1])
+    )
+
+
+def _cut_sort(event: int, sort: Operator, after: Iterable[tuple[bool, bool, Operator]]) -> Iterator[_Found]:
     """A sort whose result is only read through cuts along its axis, to a small part."""
-    whole, kept = sort.tensors()[0], 0
+    whole = sort.tensors()[0]
     axis = _number(sort.scalar(1), -1)
     if sort.name.endswith("msort"):
         axis = 0
     axis %= max(len(whole.shape), 1)
-    for is_cut, hands_on, other in after:
-        reads = [one for one in other.tensors() if one.shape == whole.shape]
-        if not reads:
-            continue
-        if other.name == sort.name:
-            break
-        if is_cut:
-            size = _cut_to(other, len(whole.shape), axis, whole.shape[axis])
-            kept = max(kept, size)
-            if size * _FEW > whole.shape[axis]:
-                return
-        elif not hands_on:
-            return
-    if kept:
+    if kept := _most_kept(sort, whole.shape, axis, after):
         name, of = sort.name, whole.shape[axis]
         yield _Found("sorted", (event,), whole.elements * whole.itemsize, name, of, kept)
+
+
+def _cut_rows(event: int, product: Operator, after: Iterable[tuple[bool, bool, Operator]]) -> Iterator[_Found]:
+    """A matmul by one matrix whose result is only read through cuts to a few of its rows."""
+    whole, (left, right, *_) = _multiplied(product), product.tensors()
+    known = list(takewhile(lambda follower: follower[2] != product, after))
+    for axis, of in enumerate(whole[:-1] if whole else ()):
+        if whole and (kept := _most_kept(product, whole, axis, known)):
+            least = right.elements * right.itemsize + kept / of * prod(whole) * left.itemsize
+            yield _Found("rows", (event,), int(least), product.name, of, kept)
+            return
+
+
+def _multiplied(product: Operator) -> tuple[int, ...] | None:
+    """The shape of the result of a matmul by one matrix; None for others."""
+    bare = product.name.removeprefix("aten::")
+    left, right = (product.tensor(at + (bare == "addmm")) for at in (0, 1))
+    if left is None or right is None or len(right.shape) != 2 or len(left.shape) < 2:
+        return None
+    inner, columns = right.shape[:: -1 if bare == "linear" else 1]
+    return (*left.shape[:-1], columns) if left.shape[-1] == inner else None
+
+
+def _most_kept(first: Operator, whole: tuple[int, ...], axis: int, after: Iterable[tuple[bool, bool, Operator]]) -> int:
+    """The most elements along an axis that cuts of a result keep; 0 where there are none, they keep much, or anything
+    else computes with all of it."""
+    kept = 0
+    for is_cut, hands_on, other in after:
+        if all(one.shape != whole for one in other.tensors()):
+            continue
+        if other.name == first.name:
+            break
+        if is_cut:
+            size = _cut_to(other, len(whole), axis, whole[axis])
+            kept = max(kept, size)
+            if size * _FEW > whole[axis]:
+                return 0
+        elif not hands_on:
+            return 0
+    return kept
 
 
 def _cut_to(cut: Operator, axes: int, axis: int, size: int) -> int:

@@ -12,9 +12,9 @@ import polars as pl
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import LAUNCH, POLLS
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, python_time, unrecorded_python
-from timesink.measures.idle.causes import LAUNCHING_CAUSES, calls_inside
-from timesink.measures.timeline import of_device
+from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, in_computing, python_time, unrecorded_python
+from timesink.measures.idle.causes import CAUSES, LAUNCHING_CAUSES, calls_inside
+from timesink.measures.timeline import Device, of_device
 from timesink.measures.timeline.start_up import start_up
 from timesink.model.arrays import BoolArray
 from timesink.model.names import matches
@@ -47,17 +47,26 @@ def slow_calls(trace: Trace) -> tuple[BlamedTime, ...]:
 
 @remembered
 def slow_operators(trace: Trace) -> tuple[BlamedTime, ...]:
-    """Per device: idle time in operators that take long for what they launch, where that is most of the time before
-    launches."""
+    """Per device: idle time in operators that compute on the CPU, or take long for what they launch, where that is most
+    of the time before launches."""
     stretches = idle_blame(trace).stretches
-    within = _of_rows(stretches["host_op_row"], _slow_rows(trace)) & ~start_up(trace).holds(stretches)
-    all_ns = {part.device: part.per_step_ns for part in blamed_time(trace, _LAUNCHING)}
-    found = blamed_time(trace, _LAUNCHING, pl.lit(within & ~in_slow_calls(trace)))
+    computing, launching = in_computing(trace), stretches["cause"].is_in(list(_LAUNCHING))
+    slow = launching & _of_rows(stretches["host_op_row"], _slow_rows(trace)) & ~in_slow_calls(trace)
+    all_ns = {part.device: part.per_step_ns for part in blamed_time(trace, CAUSES, pl.lit(launching | computing))}
+    later = ~start_up(trace).holds(stretches)
+    found = blamed_time(trace, CAUSES, pl.lit((computing | slow) & later))
     return tuple(part for part in found if part.per_step_ns > _MOST * all_ns[part.device])
 
 
+def computing_share(trace: Trace, device: Device) -> float:
+    """The share of a device's time in slow operators in which they compute on the CPU."""
+    (found,) = (part for part in slow_operators(trace) if part.device == device)
+    (all_of_it,) = (one for one in blamed_time(trace, CAUSES, pl.lit(in_computing(trace))) if one.device == device)
+    return (all_of_it.intervals & found.intervals).total_ns / max(found.intervals.total_ns, 1)
+
+
 def _in_slow_operators(trace: Trace) -> pl.Series:
-    """Which stretches are of `slow_operators`."""
+    """Which stretches before launches are of `slow_operators`."""
     stretches, never = idle_blame(trace).stretches, pl.lit(False)
     own = pl.any_horizontal(never, *(of_device(part.device) for part in slow_operators(trace)))
     return stretches.select(own).to_series() & _of_rows(stretches["host_op_row"], _slow_rows(trace))

@@ -20,6 +20,7 @@ from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.idle.causes import computes_on_host
 from timesink.measures.lines import sampled_line
 from timesink.measures.lines.stacks import own_frames
 from timesink.measures.steps import steps
@@ -98,8 +99,17 @@ def _blame_devices(trace: Trace, causes: Collection[str], wanted: pl.Expr | None
 
 @remembered
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
-    """Per device: idle time in Python and other host work that launches nothing, outside input and waits."""
-    return blamed_time(trace, _PYTHON, (pl.col("cause") != "unrecorded_code") | unrecorded_python())
+    """Per device: idle time in Python and other host work that launches nothing, outside input, waits and operators."""
+    own = (pl.col("cause") != "unrecorded_code") | unrecorded_python()
+    return blamed_time(trace, _PYTHON, own & ~pl.lit(in_computing(trace)))
+
+
+@remembered
+def in_computing(trace: Trace) -> pl.Series:
+    """Which stretches of `IdleBlame.stretches` are of operators that compute on the CPU."""
+    stretches = idle_blame(trace).stretches
+    within = np.append(computes_on_host(trace), False)[stretches["host_op_row"].fill_null(-1).to_numpy()]
+    return (stretches["cause"] == "python") & pl.Series(within, dtype=pl.Boolean)
 
 
 def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
@@ -177,12 +187,12 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
     """File and line of the program's own frame around most of the time at the place."""
     if not (trace.get(FRAMES).height or trace.get(HOST_STACKS).height):
         return None, None
+    if not trace.get(FRAMES).height:
+        line = sampled_line(trace, idle_blame(trace).told(stretches, "process", "thread"))
+        return (line.file, line.line) if line else (None, None)
     stretches = _told(trace, stretches)
     here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
     there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"])))
-    if not trace.get(FRAMES).height:
-        line = sampled_line(trace, idle_blame(trace).told(there, "process"))
-        return (line.file, line.line) if line else (None, None)
     there = there.drop_nulls("frame_row")
     if not there.height:
         return None, None

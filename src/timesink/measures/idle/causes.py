@@ -224,7 +224,7 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
     causes = _name_causes(names, _CAUSE_OF_UNNAMED[table])
     if table is HOST_OPS:
         causes = np.where(_searched(trace)[rows], CAUSE_CODE["compile"], causes)
-        computes = (causes == CAUSE_CODE["dispatch"]) & _computes_on_host(trace)[rows]
+        computes = (causes == CAUSE_CODE["dispatch"]) & computes_on_host(trace)[rows]
         causes = np.where(computes, CAUSE_CODE["python"], causes)
         allocates = computes & matches(names, ALLOCATES).to_numpy()  # the pool grows by calls that nobody traces
         causes = np.where(allocates, CAUSE_CODE["allocator"], causes)
@@ -276,7 +276,7 @@ def _searched(trace: Trace) -> BoolArray:
 
 
 @remembered
-def _computes_on_host(trace: Trace) -> BoolArray:
+def computes_on_host(trace: Trace) -> BoolArray:
     """Which of `host_ops` compute on the CPU: long operators in which their thread calls nothing of CUDA's, and what is
     inside of them. A copy of two tensors of the CPU takes 2 ms so, dispatch microseconds."""
     frame = trace.get(HOST_OPS)

@@ -17,15 +17,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink._native import places, summed
+from timesink._native import places
 from timesink.knowledge import frames
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import WAITS
 from timesink.knowledge.programs import FRAMEWORKS
 from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
+from timesink.measures.idle.causes import computes_on_host
+from timesink.measures.idle.sends import launching_calls, sent_again
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
-from timesink.measures.timeline.copies import on_trips
 from timesink.measures.timeline.known import program_kind, trains
 from timesink.measures.timeline.synchronisations import blocking_calls
 from timesink.model.arrays import Int64Array
@@ -125,9 +126,12 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
     programs than those of a framework compute before they copy is no input."""
     parts, marks = [pl.DataFrame(schema=_SCHEMA)], step_marks(trace)
     if marks.marker is not None and program_kind(trace) in FRAMEWORKS:
-        launching, calls = _launching_calls(trace), trace.get(API_CALLS)
+        again = sent_again(trace).select(*THREAD, "start_ns")
+        launching, calls = launching_calls(trace), trace.get(API_CALLS)
+        launching = launching.with_columns(brings=pl.col("brings") & ~_among(launching, again))
         by_kernels = marks.marker is StepMarker.KERNEL_PATTERN
         heads = _before_copies(launching) if by_kernels else _heads(marks.frame, launching)
+        heads = heads.filter(~_computed(trace, heads))
         for key, part in heads.partition_by(THREAD, as_dict=True, maintain_order=True).items():
             thread = dict(zip(THREAD, key, strict=True))
             head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
@@ -141,6 +145,29 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+def _among(calls: pl.DataFrame, others: pl.DataFrame) -> pl.Series:
+    """Which calls, in order of their thread and start, are among the others."""
+    both = calls.select(*THREAD, "start_ns").join(
+        others.with_columns(found=True), on=[*THREAD, "start_ns"], how="left", maintain_order="left"
+    )
+    return both["found"].fill_null(False)
+
+
+def _computed(trace: Trace, heads: pl.DataFrame) -> pl.Series:
+    """Which heads are mostly operators that compute on the CPU: these are named, and may run on the GPU."""
+    ops, flags = trace.get(HOST_OPS), np.zeros(heads.height, np.bool_)
+    computes = ops.filter(pl.Series(computes_on_host(trace)))
+    for key, first, last in thread_slices(computes):
+        mine = np.flatnonzero(heads.select(_of_thread(key)).to_series().to_numpy())
+        begin, end = (heads[name].to_numpy()[mine] for name in ("host_start_ns", "copy_start_ns"))
+        flags[mine] = 2 * Intervals.of(computes[first:last]).covered_ns(begin, end) > end - begin
+    return pl.Series(flags)
+
+
+def _of_thread(key: tuple[int, int, int]) -> pl.Expr:
+    return pl.all_horizontal(pl.col(name) == value for name, value in zip(THREAD, key, strict=True))
+
+
 def _before_copies(calls: pl.DataFrame) -> pl.DataFrame:
     """The same columns as of heads: from each thread's launch before it to each call that brings more than a value."""
     before = calls.select(
@@ -150,41 +177,6 @@ def _before_copies(calls: pl.DataFrame) -> pl.DataFrame:
         pl.col("brings"), pl.col("bytes") > fixes.VALUE_BYTES.value, pl.col("host_start_ns").is_not_null()
     )
     return brought.select(*THREAD, "host_start_ns", copy_start_ns="start_ns")
-
-
-def _launching_calls(trace: Trace) -> pl.DataFrame:
-    """Calls that launched device work, by start, and its `bytes`; `brings`: all of it was copied from host memory, did
-    not come from the device, and is no answer to what was read."""
-    ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
-    linked, call = links.linked, links.call.astype(np.int64)
-    row = np.flatnonzero(links.launching(calls.height)).astype(np.int32)
-    row = row[np.argsort(calls["start_ns"].to_numpy()[row], kind="stable")]
-    is_copy, known = (ops["kind"] == "copy").fill_null(False), ops["bytes"].fill_null(0).to_numpy()
-    sent = linked & (is_copy & ops["copy_kind"].eq_missing("h2d")).to_numpy() & ~on_trips(trace)
-    read = linked & (is_copy & ops["copy_kind"].eq_missing("d2h")).to_numpy()
-    brings = np.ones(calls.height, np.bool_)
-    brings[call[linked & ~sent]] = False
-    launched = calls.select(*THREAD, "start_ns")[row].with_columns(
-        brings=brings[row],
-        bytes=summed(call[linked], known[linked], calls.height)[row],
-        read=summed(call[read], known[read], calls.height)[row],
-    )
-    return _without_answers(launched) if read.any() else launched
-
-
-def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
-    """Uploads of no more than their thread read since the one before bring nothing: what they hold may be made of what
-    was read, and then none of it can be prepared ahead::
-
-        brings  bytes  read
-        false   16384  16384  the actions that a network chose
-        true    16384  0      false: what a game in Python made of them
-    """
-    is_over = ~pl.col("brings") & pl.col("brings").shift(fill_value=False).over(THREAD)
-    turns = calls.with_columns(turn=is_over, sent=pl.col("bytes") * pl.col("brings"))
-    turns = turns.with_columns(pl.col("turn").cum_sum().over(THREAD))  # oldest Polars: no window in a window
-    sent, read = pl.col("sent").sum().over(*THREAD, "turn"), pl.col("read").sum().over(*THREAD, "turn")
-    return turns.with_columns(pl.col("brings") & ((read < sent) | (sent == 0)))
 
 
 def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

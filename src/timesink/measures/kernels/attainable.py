@@ -12,7 +12,6 @@ others are work for a kernel profiler: `far_operators`.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.kernel_traits import MEMORY_EFFICIENT
 from timesink.knowledge.operators import OperatorWork, WorkKind
-from timesink.knowledge.work import FORMULAS, recorded_work, scatter
+from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
@@ -85,12 +84,13 @@ _FIGURES = {
     "bound_ns": pl.Float64,
     "limiter": pl.String,
     "attained_ratio": pl.Float64,
+    "per_address": pl.Float64,
 }
 
 
 def with_bounds(trace: Trace, groups: pl.DataFrame, gpu: GpuPeaks | None = None) -> pl.DataFrame:
-    """Groups of calls (`grouped_calls`) with kind, flops, bytes, bound_ns, limiter and attained_ratio, all null where
-    the operator's work or the rate that it needs is not known. `gpu` stands in for the devices of the trace."""
+    """Groups of calls (`grouped_calls`) with kind, flops, bytes, bound_ns, limiter, attained_ratio and per_address, all
+    null where the operator's work or the rate that it needs is not known. `gpu` stands in for the trace's devices."""
     gpus = device_peaks(trace)
     rows = []
     for row in groups.iter_rows(named=True):
@@ -144,6 +144,7 @@ def _figures(row: dict[str, Any], gpu: GpuPeaks) -> dict[str, object] | None:
         "bound_ns": bound_ns,
         "limiter": found.limiter,
         "attained_ratio": bound_ns / device_ns,
+        "per_address": work.per_address,
     }
 
 
@@ -218,6 +219,7 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
         .agg(
             pl.col("limiter").sort_by("device_ns", descending=True).first(),
             pl.col("bound_ns").sum() / pl.col("calls").sum(),
+            pl.col("per_address").max(),
         )
     )  # calls of one shape and several strides are one operator here
     joined = frame.join(bound, on=_KEY, how="inner", maintain_order="left")
@@ -240,17 +242,8 @@ def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     best = np.full(kernels.height, reached)
     selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
     masked = is_masked(str(name), str(key[3])) if (kernels["family"] == "attention").any() else None
-    limiter, added = str(kernels["limiter"][0]), added_per_address(str(name), str(key[3]))
+    limiter, added = str(kernels["limiter"][0]), float(kernels["per_address"][0])
     return FarOperator(str(name), limiter, reached, selection, masked, added)
-
-
-def added_per_address(name: str, shapes: str) -> float:
-    """How many elements a scatter adds to each of its addresses, by the recorded shapes; 0 of another operator."""
-    if FORMULAS.get(name.removeprefix("aten::")) is scatter:
-        with suppress(ValueError, TypeError, IndexError):
-            into, _, _, rows, *_ = map(prod, parsed(shapes))
-            return rows / into if into else 0.0
-    return 0.0
 
 
 def is_masked(name: str, shapes: str) -> bool:

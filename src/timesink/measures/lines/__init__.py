@@ -7,22 +7,28 @@ of the idle blame, at the line where the thread was that kept the device waiting
 function and of the libraries that it calls, less what its own callees take.
 """
 
+from typing import Literal
+
 import numpy as np
 import polars as pl
 
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.lines.stacks import (
+    NEAR_NS,
     Line,
     Stack,
     frame_nesting,
+    heaviest_line,
     of_frames,
     of_ranges,
     of_texts,
     op_stacks,
+    sampled_stacks,
     stack_book,
 )
 from timesink.measures.timeline.attribution import range_nesting
 from timesink.model.arrays import Int64Array
+from timesink.model.nesting import THREAD
 from timesink.model.tables import DEVICE_OPS, FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
@@ -116,14 +122,28 @@ def idle_stacks(trace: Trace) -> pl.DataFrame:
 
 
 def sampled_line(trace: Trace, stretches: pl.DataFrame) -> Line | None:
-    """The line with a file in which most samples of these stretches of idle time were taken; None for none."""
-    within = _samples_within(trace, stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns")))
-    stacks, totals = stack_book(trace).stacks, dict[Line, int]()
-    for stack, time_ns in within.select("stack", "idle_ns").iter_rows():
-        line = stacks[stack][-1]
-        if line.file is not None:
-            totals[line] = totals.get(line, 0) + time_ns
-    return max(totals, key=lambda line: (totals[line], str(line.file), line.line or 0), default=None)
+    """The line behind most of these stretches of idle time: of each by the samples in it, else by the first one soon
+    after it or the last one soon before (a look waits for the interpreter, and comes when Python calls something), else
+    by the line of the operation that ended it."""
+    stretches = stretches.with_columns(idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    within = _samples_within(trace, stretches)
+    rest = stretches.filter(~pl.int_range(pl.len()).is_in(within["stretch"].unique().implode()))
+    known = sampled_stacks(trace)
+    number = np.full(rest.height, -1, np.int64)
+    if known.height:
+        wanted = rest.select(*THREAD, "start_ns", "end_ns").with_row_index("row").drop_nulls("thread")
+        sides: tuple[tuple[str, Literal["backward", "forward"]], ...]
+        sides = ("start_ns", "backward"), ("end_ns", "forward")
+        for end, side in sides:
+            near = wanted.sort(end).join_asof(
+                known, left_on=end, right_on="time_ns", by=THREAD, strategy=side, tolerance=NEAR_NS,
+                check_sortedness=False,
+            ).drop_nulls("stack")  # fmt: skip
+            number[near["row"].to_numpy()] = near["stack"].to_numpy()
+    ended = op_stacks(trace)[rest["op_row"].to_numpy()]
+    number = np.where(number >= 0, number, ended)
+    told = [*within.select("stack", "idle_ns").iter_rows(), *zip(number.tolist(), rest["idle_ns"], strict=True)]
+    return heaviest_line(trace, told)
 
 
 def _range_rows(trace: Trace, stretches: pl.DataFrame) -> Int64Array:
@@ -139,15 +159,12 @@ _STRETCH = ("rank", "process", "thread", "start_ns", "end_ns", "idle_ns")
 
 def _samples_within(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
     """One row per sample inside a stretch of its thread: stretch (its row), rank, stack, idle_ns in whole ns."""
-    samples = trace.get(HOST_STACKS)
+    known = sampled_stacks(trace)
     empty = pl.DataFrame(schema={"stretch": pl.UInt32, "rank": pl.Int32, "stack": pl.Int64, "idle_ns": pl.Int64})
-    if not samples.height:
+    if not known.height:
         return empty
-    known = samples.select(
-        "rank", "process", "thread", "time_ns", pl.Series("stack", of_texts(trace, samples["stack"]))
-    )
     numbered = stretches.select(*_STRETCH).with_row_index("stretch").drop_nulls("thread").sort("start_ns")
-    held = known.filter(pl.col("stack") >= 0).sort("time_ns").join_asof(
+    held = known.join_asof(
         numbered, left_on="time_ns", right_on="start_ns", by=["rank", "process", "thread"], strategy="backward",
         check_sortedness=False,
     )  # fmt: skip

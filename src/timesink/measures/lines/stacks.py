@@ -16,6 +16,7 @@ import polars as pl
 
 from timesink.knowledge.frames import LIBRARY, PLACE, is_engine, is_own
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
+from timesink.measures.lines.folded import folded_samples
 from timesink.measures.lines.generated import Texts, fused_stacks
 from timesink.measures.steps import steps
 from timesink.measures.timeline.attribution import (
@@ -29,7 +30,7 @@ from timesink.measures.timeline.autograd import by_tool, forward_operators, forw
 from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import Int64Array, IntArray, distinct, found_at
 from timesink.model.names import matches, of_each
-from timesink.model.nesting import Nesting
+from timesink.model.nesting import THREAD, Nesting
 from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, State, field
@@ -331,21 +332,31 @@ def _range_stacks(trace: Trace) -> Int64Array:
 
 
 def _sampled(trace: Trace, moments: pl.DataFrame) -> Int64Array:
-    """The stack recorded with each call, else that of the nearest sample of its thread, where one is near."""
+    """The stack recorded with each call, else that of a sample of its thread in it, else of the nearest before or after
+    its start, where one is near."""
     number = np.full(moments.height, -1, np.int64)
-    recorded = trace.get(HOST_STACKS)
-    if not recorded.height or not moments.height:
+    known = sampled_stacks(trace)
+    if not known.height or not moments.height:
         return number
-    known = recorded.select(
-        "rank", "process", "thread", "time_ns", pl.Series("stack", of_texts(trace, recorded["stack"]))
+    ends = pl.col("end_ns" if "end_ns" in moments.columns else "start_ns").alias("end_ns")
+    wanted = moments.select(*THREAD, ends, time_ns="start_ns").with_row_index("row").sort("time_ns")
+    inside = wanted.join_asof(
+        known.with_columns(at_ns="time_ns"), on="time_ns", by=THREAD, strategy="forward", check_sortedness=False
+    ).filter(pl.col("at_ns") < pl.col("end_ns"))
+    near = wanted.join_asof(
+        known, on="time_ns", by=THREAD, strategy="nearest", tolerance=NEAR_NS, check_sortedness=False
     )
-    known = known.filter(pl.col("stack") >= 0).sort("time_ns")
-    wanted = moments.select("rank", "process", "thread", pl.col("start_ns").alias("time_ns")).with_row_index("row")
-    found = wanted.sort("time_ns").join_asof(
-        known, on="time_ns", by=["rank", "process", "thread"], strategy="nearest", tolerance=NEAR_NS,
-        check_sortedness=False,
-    )  # fmt: skip
-    return found.sort("row")["stack"].fill_null(-1).to_numpy()
+    for found in (near.drop_nulls("stack"), inside):
+        number[found["row"].to_numpy()] = found["stack"].to_numpy()
+    return number
+
+
+@remembered
+def sampled_stacks(trace: Trace) -> pl.DataFrame:
+    """rank, process, thread, time_ns and stack of everything sampled, or recorded with a call, by time."""
+    recorded = folded_samples(trace)
+    known = recorded.select(*THREAD, "time_ns", pl.Series("stack", of_texts(trace, recorded["stack"]), pl.Int64))
+    return known.filter(pl.col("stack") >= 0).sort("time_ns")
 
 
 def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:
@@ -353,13 +364,34 @@ def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line
     told = any(trace.get(table).height for table in (FRAMES, HOST_STACKS, GENERATED_KERNELS))
     if not told and not _operators_have_stacks(trace):
         return None
-    totals: dict[Line, float] = {}
-    book = stack_book(trace)
-    for number, part in zip(op_stacks(trace)[ops].tolist(), weight, strict=True):
-        if number >= 0 and book.stacks[number][-1].file is not None:
-            line = book.stacks[number][-1]
-            totals[line] = totals.get(line, 0.0) + part
-    return max(totals, key=lambda line: (totals[line], str(line.file), line.line or 0), default=None)
+    return heaviest_line(trace, zip(op_stacks(trace)[ops].tolist(), weight, strict=True))
+
+
+def heaviest_line(trace: Trace, stacks: Iterable[tuple[int, float]]) -> Line | None:
+    """The innermost line that holds at least half of what these stacks weigh, with all that it calls; where none
+    does, the heaviest of the innermost lines. Lines without a file are passed by.
+
+    Of `step` at 9 that calls `f` at 3, 4 and 5 in a loop, a third of the time each, that is the call at 9.
+    """
+    book, weights = stack_book(trace).stacks, dict[Stack, float]()
+    for number, weight in stacks:
+        told = tuple(line for line in book[number] if line.file is not None) if number >= 0 else ()
+        if told:
+            weights[told] = weights.get(told, 0.0) + weight
+    half, depth, found = sum(weights.values()) / 2, 0, None
+    while weights:
+        under: dict[Line, float] = {}
+        for stack, weight in weights.items():
+            under[stack[depth]] = under.get(stack[depth], 0.0) + weight
+        heaviest = max(under, key=lambda line: (under[line], str(line.file), line.line or 0))
+        if under[heaviest] < half:
+            break
+        found, depth = heaviest, depth + 1
+        weights = {stack: weight for stack, weight in weights.items() if stack[depth - 1] == found and stack[depth:]}
+    innermost: dict[Line, float] = {}
+    for stack, weight in weights.items() if found is None else ():
+        innermost[stack[-1]] = innermost.get(stack[-1], 0.0) + weight
+    return found or max(innermost, key=lambda line: (innermost[line], str(line.file), line.line or 0), default=None)
 
 
 def _operators_have_stacks(trace: Trace) -> bool:

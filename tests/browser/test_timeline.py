@@ -389,3 +389,29 @@ def test_a_strip_of_every_rank_is_drawn_at_its_time(opened: Open, width: int, sc
     found = page.page.locator(CANVAS).evaluate(script, [top, 12])
     for rank, (_, last) in enumerate(found):  # its beginning may lie under its number
         assert last == pytest.approx((rank + 40) / 79, abs=0.02)
+
+
+def test_escape_closes_what_is_open(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    figure = page.locator(WHOLE)
+    canvas, told = figure.locator("canvas[data-to]"), figure.locator("output.picked").first
+    canvas.focus()
+    page.keyboard.press("b")
+    page.keyboard.press("n")
+    assert figure.locator(".budget tr").count() and told.inner_text()
+    page.keyboard.press("Escape")
+    assert figure.locator(".budget tr").count() == 0 and told.inner_text() == ""
+    help_text = figure.get_by_text("Escape closes what is open")
+    figure.get_by_role("button", name="what the pointer and keys do").click()
+    assert help_text.is_visible()
+    page.keyboard.press("Escape")
+    assert help_text.is_hidden()
+    flames = page.locator("[data-flame] canvas").first
+    whole = flames.evaluate("canvas => canvas.boxes.length")
+    flames.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert flames.evaluate("canvas => canvas.boxes.length") != whole
+    page.keyboard.press("Escape")
+    assert flames.evaluate("canvas => canvas.boxes.length") == whole

@@ -64,6 +64,7 @@ const Capture = (() => {
     const told = made("span", "", text);
     told.hidden = true;
     tools.append(button("?", "what the pointer and keys do", () => { told.hidden = !told.hidden; }), told);
+    document.addEventListener("keydown", ({ key }) => { if (key === "Escape") told.hidden = true; });
   };
   // What each key does on a picture.
   const onKeys = (node, acts) => node.addEventListener("keydown", (event) => {

@@ -57,7 +57,7 @@
       this.query = Capture.searchField("search names of this graph", () => this.search());
       this.share = made("output", "found");
       tools.append(this.query, this.share);
-      Capture.keys(tools, "a click zooms; keys: ↑ ↓ ← → choose a box, Enter zooms, 0 goes back");
+      Capture.keys(tools, "a click zooms; keys: ↑ ↓ ← → choose a box, Enter zooms, 0 or Escape goes back");
       this.canvas = Capture.picture(this.hint());
       this.canvas.tabIndex = 0;
       this.told = made("output", "picked");
@@ -65,7 +65,7 @@
       const at = (event) => this.boxes.findLast(({ left, wide, top, tall }) => event.offsetX >= left && event.offsetX < left + wide && event.offsetY >= top && event.offsetY < top + tall);
       this.canvas.addEventListener("mousemove", (event) => { const box = at(event); if (box) this.say(box.node); });
       this.canvas.addEventListener("click", (event) => { const box = at(event); if (box) this.zoom(box.node); });
-      Capture.onKeys(this.canvas, { ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), ArrowLeft: () => this.go(0, -1), ArrowRight: () => this.go(0, 1), Enter: () => this.zoom(this.at), "0": () => this.zoom(-1) });
+      Capture.onKeys(this.canvas, { ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), ArrowLeft: () => this.go(0, -1), ArrowRight: () => this.go(0, 1), Enter: () => this.zoom(this.at), "0": () => this.zoom(-1), Escape: () => this.zoom(-1) });
       new ResizeObserver(() => { if (this.canvas.clientWidth !== this.width) this.draw(); }).observe(this.canvas);
       View.themed(() => this.draw());
     }

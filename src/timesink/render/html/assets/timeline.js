@@ -131,7 +131,7 @@
         button("›", "next match", () => this.next(1));
         tools.append(this.found);
       }
-      Capture.keys(tools, "drag moves, Shift+drag measures (over lanes: tells what is in each), Ctrl+wheel zooms, a click selects, a lane's name folds it or is dragged to another place; keys: + − ← → or W A S D, 0, ↑ ↓ choose a lane, Shift+↑ ↓ move it, t pins it to the top, n p step through it, Enter folds it, b budget");
+      Capture.keys(tools, "drag moves, Shift+drag measures (over lanes: tells what is in each), Ctrl+wheel zooms, a click selects, a lane's name folds it or is dragged to another place; keys: + − ← → or W A S D, 0, ↑ ↓ choose a lane, Shift+↑ ↓ move it, t pins it to the top, n p step through it, Enter folds it, b budget, Escape closes what is open");
       this.figure.append(tools);
       if (this.place.searches) {
         this.mini = Capture.picture("The whole capture, with the part that is shown below");
@@ -200,7 +200,7 @@
         "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), w: () => this.zoom(0.5), "-": () => this.zoom(2), s: () => this.zoom(2), "0": () => this.show(...this.home),
         ArrowLeft: () => this.move(-0.2), a: () => this.move(-0.2), ArrowRight: () => this.move(0.2), d: () => this.move(0.2),
         ArrowUp: ({ shiftKey }) => (shiftKey ? this.put(this.lane, this.lane - 1) : this.choose(-1)), ArrowDown: ({ shiftKey }) => (shiftKey ? this.put(this.lane, this.lane + 1) : this.choose(1)), t: () => this.pin(this.lane), n: () => this.step(1), p: () => this.step(-1),
-        b: () => this.account(this.from, this.to), Enter: () => this.fold(this.lane),
+        b: () => this.account(this.from, this.to), Enter: () => this.fold(this.lane), Escape: () => this.close(),
       });
       if (this.mini) {
         // A click shows that place; a drag shows what it went over.
@@ -230,6 +230,15 @@
       const span = Math.min(Math.max((this.to - this.from) * factor, SHORTEST), this.model.length);
       const centre = this.from + (this.to - this.from) * at;
       this.show(centre - span * at, centre + span * (1 - at));
+    }
+
+    // What a selection or a key has opened beside the picture.
+    close() {
+      this.pick = null;
+      this.tip.hidden = true;
+      this.table.replaceChildren();
+      this.say("");
+      this.draw();
     }
 
     move(share) {

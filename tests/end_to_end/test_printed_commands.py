@@ -30,6 +30,8 @@ NOT_TYPED = {
     *("capture", "try", "fix", "verify", "gate", "mcp", "demo", "report --open", "report --serve", "plan machine"),
 }
 
+SHOWS = {"capture torch", "capture nsys", "capture ncu"}
+
 ANSWERS = """
 diagnose run.json.gz
 diagnose -v run.json.gz
@@ -176,7 +178,11 @@ def test_what_an_answer_says_to_type_can_be_typed(line: str, folder: Path, capfd
             continue
         spoken = (STANDS_FOR.get(word, word) for word in shlex.split(found)[1:])
         words = [file for word in spoken for file in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
-        name, entry, _ = resolve(words)
+        name, entry, rest = resolve(words)
+        if entry in SHOWS and "--" in words:  # what it would run is shown instead
+            typed[found] = run([*entry.split(), "--print", *rest])
+            assert typed[found] == 0, f"{found}: {capfd.readouterr().err}"
+            continue
         if {name, entry, name.partition(" ")[0]} & NOT_TYPED or len(words) < 2 or found in typed:
             continue
         typed[found] = run(words)

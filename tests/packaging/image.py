@@ -24,12 +24,9 @@ def base(folder: Path, suite: str, python: Path) -> Path:
 
 
 def put_python(root: Path, python: Path) -> None:
-    """That Python under its own prefix, and its programs under `/usr/local/bin`."""
-    kept = root / python.relative_to("/")
-    shutil.copytree(python, kept, symlinks=True, ignore=shutil.ignore_patterns("test", "site-packages", "__pycache__"))
-    for program in (kept / "bin").glob("python3*"):
-        (root / "usr/local/bin" / program.name).symlink_to(f"/{program.relative_to(root)}")
-    (root / "usr/local/bin/python").symlink_to("python3")
+    """That Python under `/usr/local`, which it takes for its own prefix."""
+    ignored = shutil.ignore_patterns("test", "site-packages", "__pycache__", "pip*", "easy_install*")
+    shutil.copytree(python, root / "usr/local", symlinks=True, ignore=ignored, dirs_exist_ok=True)
     for name in _OF_MACHINE:
         target = root / name
         if target.is_dir():
@@ -38,7 +35,7 @@ def put_python(root: Path, python: Path) -> None:
         copy = shutil.copytree if (Path("/") / name).is_dir() else shutil.copy
         copy(Path("/") / name, target)
     stage = Stage(root)
-    stage.run("python -m ensurepip")
+    stage.run("ldconfig && ln -sf python3 /usr/local/bin/python && python -m ensurepip")
 
 
 class Stage:

@@ -25,7 +25,7 @@ def base(folder: Path, suite: str, python: Path) -> Path:
 
 def put_python(root: Path, python: Path) -> None:
     """That Python under `/usr/local`, which it takes for its own prefix."""
-    ignored = shutil.ignore_patterns("test", "site-packages", "__pycache__", "pip*", "easy_install*")
+    ignored = shutil.ignore_patterns("test", "site-packages", "__pycache__")
     shutil.copytree(python, root / "usr/local", symlinks=True, ignore=ignored, dirs_exist_ok=True)
     for name in _OF_MACHINE:
         target = root / name

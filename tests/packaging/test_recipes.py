@@ -1,6 +1,8 @@
 """The recipes for containers and conda, and what wheels are built for: held to pyproject.toml and rules of hadolint."""
 
 import json
+import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -8,10 +10,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.packaging.image import base, image
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DOCKERFILE = ROOT / "packaging" / "Dockerfile"
+DEMO = ROOT / "src/timesink/cli/demo/gpt_before.json.xz"
 CONDA = {"isal": "python-isal"}  # packages that conda-forge calls otherwise
 
 
@@ -56,9 +60,31 @@ def test_the_image_is_made_from_what_the_build_needs() -> None:
 @pytest.mark.slow
 def test_the_image_is_built_where_docker_runs() -> None:
     if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
-        pytest.skip("no docker engine: the Dockerfile is only read")
+        pytest.skip("no docker engine: the next test does the file's lines in a root of their own")
     subprocess.run(["docker", "build", "-q", "-f", str(DOCKERFILE), "-t", "timesink-test", str(ROOT)], check=True)
     subprocess.run(["docker", "run", "--rm", "timesink-test", "demo"], check=True)
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_container_file_work_as_they_stand(tmp_path: Path) -> None:
+    """In a plain Debian with that Python, without an engine: its last stage answers as the user that it names."""
+    version, suite = re.findall(
+        r"^FROM docker.io/library/python:([\d.]+)-slim-(\w+)", DOCKERFILE.read_text(), re.MULTILINE
+    )[0]
+    python = shutil.which(f"python{version}")
+    if os.geteuid() or not shutil.which("debootstrap") or python is None:
+        pytest.skip(f"needs root, debootstrap and Python {version} (apt-get install debootstrap)")
+    prefix = [python, "-c", "import sys; print(sys.base_prefix)"]
+    found = subprocess.run(prefix, capture_output=True, text=True, check=False)
+    if found.returncode or found.stdout.strip() == "/usr":
+        pytest.skip(f"python{version} stands in no prefix of its own")
+    root = base(tmp_path / "root", suite, Path(found.stdout.strip()))
+    kept = {name: os.environ[name] for name in ("PIP_CERT", "SSL_CERT_FILE") if name in os.environ}
+    made = image(instructions(), root, ROOT, tmp_path, kept)
+    (made.root / "data" / "run.json").write_bytes(lzma.decompress(DEMO.read_bytes()))
+    assert made.user == "timesink" and "usage" in made.start().lower()
+    assert "input pipeline: GPU 0 is idle for" in made.start("demo")
+    assert made.start("diagnose", "run.json").startswith("input pipeline: GPU 0 is idle for")
 
 
 def test_the_conda_recipe_asks_for_what_the_wheel_asks_for() -> None:

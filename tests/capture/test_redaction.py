@@ -252,6 +252,8 @@ HIDDEN = {
     "a digest behind a word": ("words", "use {} here", "1.4.2+git9c2417ab"),
     "a digest behind a letter": ("words", "at {}", "v9c2417ab"),
     "a digest whose letters are words": ("words", "at {}", "gcc1c58fb"),
+    "a number behind a word of a kernel": ("symbol", "{}", "name7897"),
+    "a date as a step": ("words", "ProfilerStep#{}", "1934-07-12"),
     "letters with digits": ("words", "seat {}", "h9 r2 l9 p9 c9"),
     "pairs of letters": ("words", "code {}", "hs re lt pu sc"),
     "letters between lines": ("symbol", "gemm_{}", "p_q_j_y_z_w"),
@@ -348,6 +350,26 @@ def test_an_honest_file_is_not_refused_and_loses_nothing(tmp_path: Path, name: s
     kept = redact(tmp_path / name).path.read_text()
     assert "\u27e6" not in kept.replace("\\u27e6", "") and "zorbax" not in kept
     assert all(figure in kept for figure in ("31.98148862321635", "1021852", "171798691840") if figure in text)
+
+
+def test_shapes_processes_and_devices_of_a_trace_stay(tmp_path: Path) -> None:
+    """What a diagnosis needs, as texts too, as older profilers write them."""
+    event = {"ph": "X", "cat": "ac2g", "name": "aten::mm", "pid": "25738", "tid": "140322", "ts": 1, "dur": 2}
+    event["args"] = {
+        "Concrete Inputs": ["[8, 512, 32000]", "", "4096, 1"],
+        "Input Dims": [[8, 512], []],
+        "grid": "[1, 2, 65535]",
+    }
+    devices = [
+        {"id": 0, "name": name, "regsPerBlock": 65536} for name in ("Tesla V100-DGXS-32GB", "NVIDIA H100 80GB HBM3")
+    ]
+    text = json.dumps({"deviceProperties": devices, "traceEvents": [event]})
+    (tmp_path / "a.json").write_text(text)
+    assert json.loads(redact(tmp_path / "a.json").path.read_text()) == json.loads(text)
+    event["args"] |= {"block": "483824", "grid": "398,259,791"}
+    (tmp_path / "b.json").write_text(json.dumps({"traceEvents": [event | {"id": "8682628493734"}]}))
+    left = redact(tmp_path / "b.json").path.read_text()
+    assert not [secret for secret in ("483824", "398,259", "8682628493734") if secret in left]
 
 
 def test_the_command_checks_and_says_what_it_removed(command_line: Callable[..., object], tmp_path: Path) -> None:

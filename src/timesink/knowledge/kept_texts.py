@@ -17,6 +17,8 @@ TRACE_KEYS: Final = frozenset((
 EVENT_KEYS: Final = frozenset((
     "ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "bp", "s", "args",
 ))
+NUMBERED: Final = ("pid", "tid")
+"""Members whose texts may be numbers."""
 MARKS_OF_EVENTS: Final = tuple("XBEMCiIstfbneNDOPRgp")
 """What an event's members of one letter may be: its phase, its scope, the point it is bound to."""
 ARGUMENT_KEYS: Final = frozenset((
@@ -35,6 +37,11 @@ ARGUMENT_KEYS: Final = frozenset((
     "wait_on_cuda_event_record_corr_id", "wait_on_stream", "warps per SM", "size", "ptr", "src", "dst", "value",
     "counters",
 ))
+SHAPES: Final = frozenset((
+    "Input Dims", "Input dims", "Input Strides", "Output dims", "Concrete Inputs", "In split size", "Out split size",
+    "Process Group Ranks", "grid", "block",
+))
+"""Arguments whose texts may be sizes."""
 KERNEL_KINDS: Final = frozenset((
     "kernel", "Kernel", "cuda_profiler_range",
 ))
@@ -179,7 +186,8 @@ T# c# im#col#d #ul #ull #l #u #f sm# SM SM# Sm# nn tn nt TN NN NT TT TNN TNT NTN
 f#f#f# tf#f# bf#f# bf#bf# f#bf# s# i# u# e#m# bz t h k n v S o B nv v# g# r# k# d d# #d #D #C# #x NS HMMA bx bx# ex#
 bt wt ws wr ta tb bn tr fw bw mh ck dq rf nd kv vs# LL cga alg# to do on me no at rc r#c c#r ll#mi ogs w# p# x# MT MI
 SN AFC# CLR# IU# K# LPA# LPB# LPM# LWPMn# MO# NTn# NTA# NTB# NTC# NTD# NTM# PGR# PLR# PKA# SIA# SS# SPO# SSO# SVW#
-VSn# VWA# VWB# WS# WG WG# GLS# SK# USL# BH HA BBS BS SB AS HHS HSS SS HS II DD ZZ CC cu# m# b# h# align#
+VSn# VWA# VWB# WS# WG WG# GLS# SK# USL# BH HA BBS BS SB AS HHS HSS SS HS II DD ZZ CC cu# m# b# h# align# Policy#
+LBSPPA# LBSPPB#
 """
 CODES: Final = frozenset(_CODES.split())
 """Codes between the underscores of a kernel's name, # for digits: types, layouts, tiles, what Tensile was set to."""
@@ -187,7 +195,8 @@ _SHORT_WORDS = """
 a t an as at be by do go if in is it me my no of on or so to up us we vs mm nn py cu cc io id ok ms ns s hz rx tx op
 sm SMs TPCs pm fp tf lr kv qk eq ne lt le gt ge gc fb f16 f32 f64 bf16 fp8 fp16 fp32 fp64 tf32 i8 u8 i32 i64 s8 s32 l1
 l2 L1 L2 p2p P2P H2D D2H D2D HtoD DtoH DtoD c10 c10d x86 cu118 cu121 cu124 cu126 cu128 cu129 cu130 sm70 sm75 sm80 sm86
-sm89 sm90 sm100 sm120 PG500 PG509
+sm89 sm90 sm100 sm120 PG500 PG509 ac2g IDs DGXS FHHL SXM2 SXM3 SXM4 SXM5 NVL HBM2e HBM3 HBM3e 8GB 11GB 12GB 16GB 24GB
+32GB 40GB 48GB 64GB 80GB 94GB 96GB 128GB 141GB 144GB 180GB 192GB 256GB 288GB
 """
 SHORT_WORDS: Final = frozenset(_SHORT_WORDS.split())
 """Words of less than three letters that may stand alone in any text."""
@@ -215,7 +224,7 @@ _QUANTITIES = """
 ns us ms s sec second nanosecond byte b kb mb gb tb kib mib gib tib size count total value low high min max mean
 median p sum start end begin dur duration time timestamp ts addr address ptr pointer offset from to period cycle hz
 khz mhz ghz flop ops op element numel length memory mem capacity limit width height line seq sequence step version sm
-block rate bandwidth dim stride shape nelem allocated reserved index frame
+block rate bandwidth dim stride shape nelem allocated reserved index frame optin
 """
 QUANTITIES: Final = frozenset(_QUANTITIES.split())
 """Last words of a key, without the s of many, whose number is an amount, a time or a place in memory."""

@@ -42,7 +42,7 @@ OF_COMPILERS: Final = Pattern(
     "a version's namespace, or a number with its type", ("CUB_200600_500_520_NS", "2048l", "4ul"), "CUB_NS",
 )
 NUMBERS: Final = Pattern(
-    "(?a)\u27e6-?\\d+\u27e7|ProfilerStep#\\d{1,7}(?!\\w)|(?<!\\w)\\d+(?:[^\\w\\n\u27e6\u27e7]{1,4}\\d+)*(?!\\w)",
+    "(?a)\u27e6-?\\d+\u27e7|ProfilerStep#\\d{1,7}(?!\\w|[^\\w\\s]\\d)|(?<!\\w)\\d+(?:[^\\w\\n\u27e6\u27e7]{1,4}\\d+)*(?!\\w)",
     "a placeholder, or numbers in a row, whatever stands between them",
     ("078-05-1120", "4111 1111 1111 1111", "12|5", "&#74;&#11"), "conv2d",
 )
@@ -55,6 +55,10 @@ AMOUNT: Final = Pattern(
 )
 LIST_OF_NUMBERS: Final = Pattern(
     r"^\d{1,4}(?:, ?\d{1,4}){0,9}$", "numbers of a template", ("128, 1, 1", "4096"), ("4111 1111", "12345"),
+)
+SHAPE: Final = Pattern(
+    r"^(?:\[?-?\d{1,10}(?:, -?\d{1,10}){1,7}\]?|\[?-?\d{0,5}\]?)$", "the sizes of a tensor or a launch",
+    ("[8, 512, 32000]", "32000", "8, 512", "-1"), ("398,259,791", "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "8, x", "483824"),
 )
 LIST_OF_WORDS: Final = Pattern(
     r"(?<!\w)(?:(?!(?:the|an?|of|to|in|is|are|was|were|be|by|for|with|than|and|or|not?|from|on|at|as|it|its|this"

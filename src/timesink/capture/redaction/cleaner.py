@@ -99,7 +99,8 @@ class Cleaner:
 
     def _parts(self, value: Any, key: str) -> Any:
         """Of a holder the members whose names stay; of a pickle's each once, as it may be in itself."""
-        at, once = (id(value), is_private(key)), self.once
+        once, is_kept_apart = self.once, bool(key) and is_private(key)
+        at = (id(value), is_kept_apart)
         if once is not None and at in once:
             return once[at][1]
         made: Any = {} if isinstance(value, dict) else []
@@ -107,7 +108,7 @@ class Cleaner:
             once[at] = (value, made)
         if isinstance(value, dict):
             kept = ((name, inner) for name, inner in value.items() if self.keeps(name))
-            made.update((name, self.value(inner, key if at[1] else str(name))) for name, inner in kept)
+            made.update((name, self.value(inner, key if is_kept_apart else str(name))) for name, inner in kept)
         else:
             made.extend(self.value(inner, key) for inner in value)
         if isinstance(value, tuple):
@@ -279,9 +280,12 @@ def is_private(key: str, text: str = "x") -> bool:
     return is_owned and not (text.isdecimal() and len(text) <= _DIGITS_OF_A_COUNT)
 
 
+_QUANTITIES = kept_texts.QUANTITIES | {"multiprocessor"}  # as CUDA calls an SM
+
+
 def _is_quantity(key: str) -> bool:
     parts = _parts_of_key(key)
-    return bool(parts) and not kept_texts.QUANTITIES.isdisjoint((parts[-1], parts[-1].removesuffix("s")))
+    return bool(parts) and not _QUANTITIES.isdisjoint((parts[-1], parts[-1].removesuffix("s")))
 
 
 def _parts_of_key(key: str) -> list[str]:
@@ -324,6 +328,8 @@ def _says(part: str, place: Place) -> bool:
     long = sum(len(piece) >= _LONG_WORD for piece in listed)
     is_listed = len(listed) + single == len(letters) and single <= _MOST_SINGLE
     digits = sum(map(str.isdecimal, part))
+    if pieces[-1].isdecimal() and len(pieces[-1]) > FREE.within and len(pieces[-2]) > _LONG_WORD:
+        return False  # a word and a long number, as of a placeholder
     return is_listed and 0 < long >= len(pieces) - len(letters) and digits <= place.within
 
 

@@ -40,6 +40,11 @@ _OF_DRAWINGS = frozenset(("content", "d", "style", "points", "transform", "viewB
 _FIGURE = re.compile(
     r"-?[0-9,]{1,17}(?:\.[0-9]{1,17})?(?:e[+-]?[0-9]{1,3})?%?|[\w. -]*[A-Za-z_][\"']? ?[:=] ?-?[0-9]{1,13}"
 )
+# What ncu's sentences count.
+_COUNTED = re.compile(
+    r"[0-9]{1,13}(?:\.[0-9])? (?=(?:excessive )?(?:sectors|wavefronts)|(?:non-)?fused|instructions|bytes)"
+)
+_SIZES = re.compile(r"\[?-?[0-9]{1,10}(?:, -?[0-9]{1,10}){0,7}\]?")  # of a tensor or a launch
 _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
 _OVERLAP = 300
 
@@ -54,7 +59,8 @@ def _of_formats() -> frozenset[str]:
 def stays_as(text: str) -> str:
     """The list that lets a text stay; "" where none does."""
     rest = _MARKED.sub(" ", text)
-    stretches = [] if _FIGURE.fullmatch(text) else _STRETCH.findall(rest)
+    is_figure = _FIGURE.fullmatch(text) or _SIZES.fullmatch(text)
+    stretches = [] if is_figure else _STRETCH.findall(_COUNTED.sub("", rest))
     if text in _of_formats():
         return "key or column that a reader takes"
     if not rest.isascii() or "\\" in rest or any(sum(map(str.isdecimal, one)) > _MOST_DIGITS for one in stretches):
@@ -86,7 +92,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _is_listed(part: str) -> bool:
-    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in lists.metric_words()
+    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in lists.metric_words() or part in kept_texts.SHORT_WORDS
 
 
 def _is_key(run: str) -> bool:

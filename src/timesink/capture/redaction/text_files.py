@@ -169,9 +169,15 @@ def clean_event(value: Any, cleaner: Cleaner) -> Any:
             kept[key] = _clean_arguments(inner, cleaner)
         elif key == "name" and isinstance(inner, str) and str(category) in kept_texts.KERNEL_KINDS:
             kept[key] = cleaner.symbol(inner)
-        elif not isinstance(inner, (int, float, Number)) and inner not in kept_texts.MARKS_OF_EVENTS:
+        elif not isinstance(inner, (int, float, Number)) and not _is_kept(key, inner):
             kept[key] = cleaner.value(inner)
     return kept
+
+
+def _is_kept(key: str, value: Any) -> bool:
+    """Whether a text of an event is a mark of one letter, or the number of a process or thread."""
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LONGEST
+    return value in kept_texts.MARKS_OF_EVENTS or (is_number and key in kept_texts.NUMBERED)
 
 
 def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
@@ -179,11 +185,21 @@ def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     for key, value in given.items():
         if key in kept_texts.KERNEL_ARGUMENTS and isinstance(value, str):
             kept[key] = cleaner.symbol(value)
+        elif key in kept_texts.SHAPES:
+            kept[key] = _shapes(value, cleaner)
         elif key in kept_texts.ARGUMENT_KEYS or cleaner.is_metric(key):
             kept[key] = cleaner.value(value)
         else:
             cleaner.removed["members of unknown names"] += 1
     return kept
+
+
+def _shapes(value: Any, cleaner: Cleaner) -> Any:
+    """Texts that are sizes, in lists or alone."""
+    if isinstance(value, list):
+        return [_shapes(inner, cleaner) for inner in value]
+    is_shape = isinstance(value, str) and value.isascii() and private_texts.SHAPE.match(value)
+    return value if is_shape else cleaner.value(value)
 
 
 def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:

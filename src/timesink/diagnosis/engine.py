@@ -32,6 +32,7 @@ from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
+from timesink.measures.ranks.telling import telling, telling_text
 from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.known import known
@@ -64,14 +65,15 @@ def diagnose(
     """The diagnosis of a trace: one ruling per rule, findings priced and ranked, one sentence as verdict.
 
     `overrides` maps ``"CODE.limit"`` to a value. `unprofiled_step_ms` is the step time without a profiler, which prices
-    of host work are held against. Raises `UsageError` for a limit no rule has.
+    of host work are held against. Of a job of many ranks a few are looked into, which a note names. Raises `UsageError`
+    for a limit no rule has.
     """
     if not isinstance(trace, Trace):
         raise UsageError(f"{trace!r:.80} is not a trace", remedy=f"read it first: timesink.read({trace!r:.80})")
     rules = all_rules() if rules is None else rules
     if unprofiled_step_ms is not None:
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
-    overrides_of = _overrides_by_code(rules, overrides)
+    overrides_of, whole, trace = _overrides_by_code(rules, overrides), trace, telling(trace)
     with second_thread(trace) as thread:
         for measure in MEASURES_AHEAD:
             begun(thread, partial(measure, trace))
@@ -94,7 +96,7 @@ def diagnose(
     looked_at = not barred and len(rules) == len(all_rules())
     bottleneck, statement = _conclusion(ranked, trace, usual, rulings)
     return Diagnosis(
-        sources=headline.sources(trace),
+        sources=headline.sources(whole),
         steps=headline.step_figures(trace),
         devices=headline.device_figures(trace),
         rulings=rulings,
@@ -104,7 +106,8 @@ def diagnose(
         partial="; ".join(trace.damage),
         notes=(
             *(unclaimed(trace, parts, [finding for _, finding in findings]) if looked_at else ()),
-            *headline.notes(trace),
+            *(Note(sentence) for sentence in (telling_text(whole),) if sentence),
+            *headline.notes(trace, whole),
             *headline.steps_apart(usual),
             *(Note(sentence) for sentence in _left_open(rulings)),
             *(Note(sentence) for sentence in changed()),

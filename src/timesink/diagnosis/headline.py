@@ -203,9 +203,10 @@ def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
     )  # fmt: skip
 
 
-def notes(trace: Trace) -> tuple[Note, ...]:
-    """What ranks differ in, what the reader noted on the import, and what limits the figures, in this order."""
-    collected = [Note(text) for text in _unequal_ranks(trace)]
+def notes(trace: Trace, whole: Trace) -> tuple[Note, ...]:
+    """What ranks differ in, what the reader noted on the import, and what limits the figures, in this order; `whole` is
+    the trace of all ranks."""
+    collected = [Note(text) for text in _unequal_ranks(whole)]
     collected += [Note(note.message, note.kind.value, note.count, note.table) for note in trace.notes]
     collected += [Note(text) for text in replay_notes(trace)]
     if not_diagnosable(trace) is not None:

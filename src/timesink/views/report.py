@@ -18,6 +18,7 @@ from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.idle.blame import idle_by_step
 from timesink.measures.kernels import kernel_lengths, kernels
 from timesink.measures.memory import memory_ledger
+from timesink.measures.ranks.telling import telling
 from timesink.measures.steps import step_times, steps
 from timesink.measures.steps.per_step import step_budgets as budgets_by_step
 from timesink.measures.steps.spikes import spikes
@@ -96,16 +97,18 @@ SHOWN_RANGES = 15  # a screen of them: the rest is in timesink show
 def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Report:
     """Everything the report shows; `full` keeps every event in the timeline, which marks the costliest finding of each
     rule, eight at most."""
-    return _report(trace, diagnosis, timeline_of(trace, claims_of(diagnosis), sys.maxsize if full else MOST_RUNS))
+    most = sys.maxsize if full else MOST_RUNS
+    return _report(trace, diagnosis, timeline_of(telling(trace), claims_of(diagnosis), most))
 
 
 def live_report(trace: Trace, diagnosis: Diagnosis) -> tuple[Report, Timeline | None]:
     """What a page shows of itself, and the timeline of every event, which it asks for what it shows at close sight."""
-    whole = timeline_of(trace, claims_of(diagnosis), sys.maxsize)
+    whole = timeline_of(telling(trace), claims_of(diagnosis), sys.maxsize)
     return _report(trace, diagnosis, None if whole is None else fitted(whole, LIVE_RUNS)), whole
 
 
-def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Report:
+def _report(whole: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Report:
+    trace = telling(whole)
     windows = {
         position: marked(timeline, number, window)
         for position, number, _, finding in _first_of_each(diagnosis)
@@ -121,7 +124,7 @@ def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Re
         areas=areas_of(trace) if timeline is not None else None,
         kernels=kernels_sheet(trace),
         operators=_operators(trace),
-        sections=tuple(_sections(trace, diagnosis)),
+        sections=tuple(_sections(whole, diagnosis)),
     )
 
 
@@ -138,14 +141,16 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
     return list(first.values())[:SHOWN_WINDOWS]
 
 
-def _sections(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
-    """The pages that other commands show, each where the trace holds what it is about, and imported only there."""
+def _sections(whole: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
+    """The pages that other commands show, each where the trace holds what it is about, and imported only there; that of
+    the ranks compares all of them."""
+    trace = telling(whole)
     if (made := plan(trace, diagnosis)).rungs:
         yield Section("plan", "Plan", page_of(made, trace.source))
     if trace.get(DEVICE_OPS)["rank"].n_unique() > 1:
         from timesink.views.ranks import page_of_trace
 
-        if (page := page_of_trace(trace, SHOWN_RANKS)).charts:
+        if (page := page_of_trace(whole, SHOWN_RANKS)).charts:
             yield Section("ranks", "Ranks", page)
     if trace.get(RANGES).height:
         yield Section("ranges", "Ranges", ranges_page(trace, SHOWN_RANGES, tree=True))

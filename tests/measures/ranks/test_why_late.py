@@ -18,12 +18,6 @@ from timesink.render import Style
 from timesink.render.brief import render_diagnosis
 from timesink.views.ranks import page_of_trace
 
-RANKS = """
-| sources | rank | path    | format      | host |
-| rank 0  |    0 | r0.json | kineto_json | a    |
-| rank 1  |    1 | r1.json | kineto_json | a    |
-| rank 2  |    2 | r2.json | kineto_json | a    |
-"""
 LOADER = "`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`"
 
 
@@ -47,7 +41,8 @@ def job_of(kernels: dict[int, list[Kernels]], *more: str, count: int = 5) -> Tra
                 device = f"{rank} | {rank} | {stream} | {blocks} | 1 | 1"
                 ops.append(f"| k | `{name}` | {rank + 1} | {device} | {zero + start} | {zero + end} | {number} |")
             calls.append(f"| w | `cudaStreamSynchronize` | {host} | | {zero + launch + 10} | {zero + 9995} |")
-    sources = RANKS.strip().splitlines()[: 1 + len(kernels)]
+    sources = ["| sources | rank | path | format | host |"]
+    sources += [f"| rank | {rank} | r{rank}.json | kineto_json | a |" for rank in kernels]
     return trace_of("\n\n".join(["\n".join(block) for block in (sources, steps, calls, ops)] + [*more]))
 
 

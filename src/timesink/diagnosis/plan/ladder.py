@@ -25,6 +25,7 @@ from timesink.diagnosis.words import guessed_steps
 from timesink.fixes import Fix
 from timesink.fixes.measured import MeasuredPrices
 from timesink.knowledge.programs import ProgramKind
+from timesink.measures.ranks.telling import telling
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
@@ -96,7 +97,7 @@ def plan(
 ) -> Plan:
     """The ladder of a trace: changes that win `worth` of the step or more, best first, by measured prices where these
     are known."""
-    diagnosis = diagnosis or diagnose(trace)
+    diagnosis, trace = diagnosis or diagnose(trace), telling(trace)
     joint = changes_offered(trace, diagnosis, measured)
     if isinstance(joint, str):
         return Plan(headline.step_ms(trace), refused=joint, measured=measured)
@@ -116,7 +117,7 @@ class Alone(Record, eq=False):
 
 def alone(trace: Trace, diagnosis: Diagnosis, names: set[str], measured: MeasuredPrices | None) -> dict[str, Alone]:
     """Of a plan's changes those that are named, each by itself."""
-    joint = changes_offered(trace, diagnosis, measured)
+    joint = changes_offered(telling(trace), diagnosis, measured)
     if isinstance(joint, str):
         return {}
     found = {}

@@ -209,7 +209,7 @@ ROWS: Final = (
          Words("1.49 x"))),
     Row("GPU active, in per cent", (f"show {LAB}",), ("197 ms 3.13 %",), (Column("budget", "busy_ratio"),)),
     Row("NCCL slow or badly overlapped", ("ranks two/tp_compiled",),
-        ("rank 1 is late to 79 of 95 collectives because of its CPU", "of 66.1 ms exposed communication of all ranks",
+        ("rank 1 is late to 79 of 95 collectives because of its CPU", "Of 66.1 ms exposed communication of all ranks",
          "0 0 87.5 ms 3.08 ms 57.8 ms 56.5 ms 1.24 ms"), (Words("because of its CPU"), Words("56.5 ms"))),
     Row("collectives of a job of several ranks", ("ranks four",),
         ("allreduce 0 [0, 1, 2, 3] 4 54 24.8 ms 41.5 ms 2.85 ms 5.15 ms", "4 ranks of 4 files"),

@@ -104,7 +104,7 @@ def series(rng: np.random.Generator, ratio: float, run_sd: float, ar: float = 0.
 def test_two_captures_are_never_a_verdict_without_a_calibration() -> None:
     rng = np.random.default_rng(0)
     verdict = judge_captures(series(rng, 1, 0), series(rng, 1.5, 0), 0.02, None)
-    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.UNCALIBRATED)
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.ONE_RUN_A_SIDE)
     assert verdict.effect is not None
     assert verdict.effect.low > 1.4
 

@@ -149,9 +149,9 @@ def judge_captures(
     error, df = _error_within(batches)
     if deviation is None:
         effect = t_interval(log_ratio, error, df, level).effect(level)
-        why = "one run per side; the interval covers step-to-step noise, not run-to-run noise"
+        why = "the interval holds how steps differ, and not how runs do"
         to_resolve = "timesink verify with both commands, or timesink gate calibrate and --calibration"
-        return replace(undecided(Reason.UNCALIBRATED, why, to_resolve), effect=effect, notes=notes)
+        return replace(undecided(Reason.ONE_RUN_A_SIDE, why, to_resolve), effect=effect, notes=notes)
     error_between = math.sqrt(2) * deviation.ratio
     if error_between >= error:
         error, df = error_between, deviation.df

@@ -105,7 +105,7 @@ def _shown(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]:
     """The step as it was timed without the profiler, shares of the step, launches per step: shown and not judged, since
     one run says little of them."""
     before, after = (step_metrics(trace) for trace in sides)
-    quiet = inconclusive(verdict.threshold_ratio, Reason.UNCALIBRATED, "one run per side", "")
+    quiet = inconclusive(verdict.threshold_ratio, Reason.ONE_RUN_A_SIDE, "", "")
     old, new = (None if (ns := trace.unprofiled_step_ns) is None else ns / 1e9 for trace in sides)
     timed = [GateRow(WITHOUT_PROFILER, "s", old, new, quiet, how=How.EXACT, gated=False)]
     return [

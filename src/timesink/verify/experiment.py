@@ -210,7 +210,7 @@ def _provenance(pair: Pair) -> tuple[str, ...]:
     if marked:
         notes.append(f"steps found in a run: {'; '.join(marked)}")
     if pair[0].receipt is None:
-        notes.append("no receipt: results of the two sides were not compared")
+        notes.append("results of the two sides were not compared")
     return tuple(notes)
 
 

@@ -36,7 +36,7 @@ class Reason(StrEnum):
     NOT_STEADY = "not steady"
     DRIFT = "drift"
     CARRY_OVER = "carry-over"
-    UNCALIBRATED = "uncalibrated"
+    ONE_RUN_A_SIDE = "one run a side"
     THROTTLED = "throttled"
     FOREIGN_PROCESS = "foreign process"
     INSUFFICIENT_BASELINE = "insufficient baseline"

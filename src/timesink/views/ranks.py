@@ -116,19 +116,19 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness, why: Why = lambda *_: 
         return "no collective of one rank has a counterpart on another"
     members = waits.job.members
     stood_ns, waited_ns = int(members["exposed_communication_ns"].sum()), int(waits.calls["exposed_wait_ns"].sum() or 0)
-    waiting = f"of {time_text(stood_ns)} exposed communication of all ranks {time_text(waited_ns)} is waiting"
+    waiting = f"Of {time_text(stood_ns)} exposed communication of all ranks {time_text(waited_ns)} is waiting"
     limits = rule_texts("straggler").limits
     if late.anchors.size < limits["collectives"].default:
-        return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}); {waiting}"
+        return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}). {waiting}"
     worst = latest_rank(late, waits.job.ranks)
     if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
-        return f"{_nobody_alone(waits, late, limits['gain_ratio'].default)}; {waiting}"
+        return f"{_nobody_alone(waits, late, limits['gain_ratio'].default)}. {waiting}"
     row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
     late_by = max(SIDES, key=lambda name: row[name])
     side = SIDES[late_by][0] + why(worst.rank, late_by, worst.gain_ratio * step_ns(waits.job))
     return (
         f"rank {worst.rank} is late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
-        f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"
+        f"without that the job gains {share_text(worst.gain_ratio)}. {waiting}"
     )
 
 
@@ -139,7 +139,7 @@ def _nobody_alone(waits: CollectiveWaits, late: Lateness, limit: float) -> str:
     if may_hide(waits, late, limit) and (unsure := unsure_text(waits, lateness_of(waits, as_if_exact=True), limit)):
         return f"no rank is late for sure: {unsure}"
     if in_turns := _late_in_turns(late):
-        return f"no single straggler: {in_turns}"
+        return f"no single straggler; {in_turns}"
     gain = share_text(worst.gain_ratio)
     return f"no straggler (without the lateness of rank {worst.rank} the job gains {gain})"
 
@@ -152,7 +152,7 @@ def _late_in_turns(late: Lateness) -> str:
     if len(own) < 2 or gain <= rule_texts("ranks-imbalanced").limits["gain_ratio"].default:
         return ""
     latest = ranks_text(tuple(sorted(own, key=lambda rank: (-own[rank], rank))))
-    return f"{latest} take turns at being late, and without that the job gains {share_text(gain)}"
+    return f"{latest} take turns at being late, which costs the job {share_text(gain)}"
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:

@@ -188,6 +188,8 @@ def _literals(pieces: Iterable[str]) -> Texts:
 
 def _spelled(literal: str) -> str:
     """The text that a string of JSON spells; the string as it stands where it is damaged."""
+    if "\\" not in literal:
+        return literal[1:-1]
     try:
         return str(json.loads(literal, strict=False))
     except ValueError:

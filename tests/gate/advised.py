@@ -50,9 +50,20 @@ def _pageable(trace: Trace) -> bool:
 _BACKWARD: Final = _seen("name", "(?i)backward|bwd|dgrad|wgrad", DEVICE_OPS, HOST_OPS, RANGES)
 _EXCHANGES: Final = _seen("name", "(?i)nccl|rccl|msccl|reduce|gather|scatter|alltoall|sendrecv", DEVICE_OPS, RANGES)
 _WAITS: Final = _seen("name", r"(?i)synchronize|memcpy|query|wait", API_CALLS)
+_MULTIPLIES: Final = _seen("name", "(?i)gemm|conv|mm|xmma|cutlass|nvjet|matmul|dot|linear|einsum", DEVICE_OPS, HOST_OPS)
+
+
+def _on_chip_that_multiplies(least: tuple[int, int]) -> Needed:
+    """Whether the chip has such tensor cores, and anything is multiplied."""
+    return lambda trace: _is_since(least)(trace) and _MULTIPLIES(trace)
+
+
 NEEDS: Final[dict[str, tuple[Needed, str]]] = {
-    **dict.fromkeys(("tf32", "bf16", "bf16_weights"), (_is_since((8, 0)), "the chip has no such type")),
-    "fp16": (_is_since((7, 0)), "the chip has no tensor cores"),
+    **dict.fromkeys(
+        ("tf32", "bf16", "bf16_weights"),
+        (_on_chip_that_multiplies((8, 0)), "the chip has no such type, or multiplies nothing"),
+    ),
+    "fp16": (_on_chip_that_multiplies((7, 0)), "the chip has no tensor cores, or multiplies nothing"),
     "pin_memory": (_pageable, "no copy is of pageable memory"),
     "prefetch": (lambda trace: _copied(trace, copy_kind="h2d"), "nothing is copied to the GPU"),
     "copy_behind": (lambda trace: _copied(trace, copy_kind="d2h"), "nothing is copied to the CPU"),
@@ -67,6 +78,15 @@ NEEDS: Final[dict[str, tuple[Needed, str]]] = {
     **dict.fromkeys(("no_sync", "buckets"), (_EXCHANGES, "nothing is exchanged")),
     **dict.fromkeys(("no_recomputation", "evaluate_rarely"), (_BACKWARD, "there is no backward pass")),
     "no_recording": (lambda trace: not _BACKWARD(trace), "there is a backward pass"),
+    "no_gradients": (_seen("name", "AccumulateGrad", HOST_OPS), "no gradient is kept"),
+    "use_a_part": (
+        _seen("name", "(?i)slice|select|narrow|matmul|mm|linear|einsum", HOST_OPS),
+        "nothing is cut or picked",
+    ),
+    "batch_units": (
+        lambda trace: trace.get(DEVICE_OPS).filter(pl.col("kind") == "kernel").height > 1,
+        "there is one kernel",
+    ),
     "remove_sync": (_WAITS, "the CPU waits for nothing"),
 }
 """What a change needs, looked for in the tables themselves, and why it wins nothing without."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from benchmarks.faults.pack import unpacked
 from benchmarks.faults.score import captures_in
+from tests.gate.advised import advice_can_be_followed
 from tests.gate.answers import Answers, answers_of
 from tests.gate.doors import COMMAND
 from tests.gate.laws import LAWS, OF_PAGES, broken
@@ -29,6 +30,7 @@ from timesink.readers import read
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = ROOT / "benchmarks" / "faults" / "captures"
 ARCHIVES = sorted(CAPTURES.glob("*.tar.xz"))
+UNMARKED = sorted(CAPTURES.glob("*/*.tar.xz"))
 DEMO = sorted(Path(str(files("timesink.cli").joinpath("demo"))).glob("*.json.xz"))
 READ_ALONE = (".json", ".gz", ".sqlite", ".ncu-rep", ".pickle", ".log", ".csv", ".nsys-rep", ".xz")
 OWN = [
@@ -115,6 +117,13 @@ def test_every_capture_of_the_fault_suite_keeps_every_law(archive: Path, tmp_pat
         steps_ms = measured.get(f"{program}/{strength}", {}).get(f"{side}_ms")
         if steps_ms and (EACH == 1 or is_high):
             check(answers_of(name, trace.with_unprofiled_step(min(steps_ms) * 1e6), tuple(paths)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", swept(UNMARKED), ids=lambda path: path.name.removesuffix(".tar.xz"))
+def test_advice_on_every_unmarked_capture_can_be_followed(archive: Path, tmp_path: Path) -> None:
+    for name, trace, paths in captured(archive, tmp_path):
+        assert list(advice_can_be_followed(answers_of(name, trace, tuple(paths)))) == []
 
 
 @pytest.mark.slow

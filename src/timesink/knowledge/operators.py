@@ -108,6 +108,10 @@ HANDS_ON: Final = Pattern(
 SORTS: Final = Pattern(
     "^aten::(sort|argsort|msort)$", "puts all elements in order", ("aten::sort", "aten::argsort"), "aten::topk",
 )
+ORDER_FREE: Final = Pattern(
+    "^aten::(sum|mean|prod|std|var|amax|amin|aminmax|max|min|logsumexp|linalg_vector_norm|numel)$",
+    "makes the same of elements in any order", ("aten::mean", "aten::amax"), ("aten::cumsum", "aten::argmax"),
+)
 CUTS: Final = Pattern(
     "^aten::(slice|narrow|select)$", "takes a part of a tensor", ("aten::slice", "aten::select"), "aten::index_select",
 )

@@ -79,6 +79,32 @@ def test_a_matmul_that_is_read_whole_is_not(operators: list[tuple[str, ...]]) ->
     assert partly_used(program(*operators)) == ()
 
 
+SORT = "aten::sort", "[[4, 100000], [], []]", '["float", "Scalar", "Scalar"]', '["", "-1", "True"]'
+BEST = "aten::slice", "[[4, 100000], [], [], [], []]", '["float", "", "", "", ""]', '["", "1", "0", "100", "1"]'
+
+
+def over(name: str, axes: str) -> tuple[str, ...]:
+    scalars = f'["", "{axes}", "False", ""]'
+    return f"aten::{name}", "[[4, 100000], [], [], []]", '["float", "ScalarList", "Scalar", ""]', scalars
+
+
+@pytest.mark.parametrize(
+    ("operators", "is_cut"),
+    [
+        ([SORT, BEST, over("mean", "[]")], True),
+        ([SORT, over("sum", "[-1]"), BEST], True),
+        ([SORT, BEST, over("amax", "[-1]")], True),
+        ([SORT, BEST, over("mean", "[0]")], False),  # of the first, the second, ... of each row
+        ([SORT, BEST, over("cumsum", "-1")], False),
+        ([SORT, BEST, over("argmax", "[]")], False),
+        ([SORT, over("mean", "[]")], False),
+    ],
+)
+def test_sums_need_no_order(operators: list[tuple[str, ...]], is_cut: bool) -> None:
+    found = partly_used(program(*operators))
+    assert [(one.kind, one.kept) for one in found] == ([("sorted", 100)] if is_cut else [])
+
+
 NODE, KEEP = "autograd::engine::evaluate_function: MmBackward0", "torch::autograd::AccumulateGrad"
 
 

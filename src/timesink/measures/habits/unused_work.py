@@ -3,6 +3,7 @@ best few are kept, a matmul of all rows of which a few are read, a matmul with r
 gradients recorded for no backward pass.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import takewhile
@@ -13,7 +14,17 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import fixes, machines
-from timesink.knowledge.operators import COMPARES, CUTS, GOES_BACKWARD, HANDS_ON, MULTIPLIES, SORTS, Operator, Tensor
+from timesink.knowledge.operators import (
+    COMPARES,
+    CUTS,
+    GOES_BACKWARD,
+    HANDS_ON,
+    MULTIPLIES,
+    ORDER_FREE,
+    SORTS,
+    Operator,
+    Tensor,
+)
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
@@ -29,6 +40,7 @@ from timesink.model.nesting import numbered_rows
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+from timesink.startup import regex
 from timesink.whatif import Case
 
 _NEAR: Final = 16  # operators after: what reads a result at once
@@ -38,6 +50,8 @@ _RECORDING: Final = 0.5  # of the operators that launch: in a program that infer
 
 _BACK: Final = 4  # events from a matmul to the cut of its result: a slice of the whole may stand between
 _TURN: Final = 4096  # operators after a matmul, at most, until it comes again: a residual reads its result late
+
+_NUMBERS: Final = re.compile(r"-?\d+")
 
 Kind = Literal["sorted", "one_hot", "rows"]
 
@@ -132,7 +146,10 @@ def _candidates(trace: Trace) -> Iterator[_Found]:
         after = (at for at in after if order.line[at] == order.line[event])
         followers = ((at, other) for at in after if (other := _operator(trace, int(order.op[at]))) is not None)
         if is_sort[event]:
-            yield from _cut_sort(event, first, [(bool(cuts[at]), bool(hands_on[at]), other) for at, other in followers])
+            free = ((at, other, _in_any_order(first, other)) for at, other in followers)
+            yield from _cut_sort(
+                event, first, ((bool(cuts[at]), bool(hands_on[at]) or any_, other) for at, other, any_ in free)
+            )
         elif is_cut[event]:
             yield from _cut_rows(event, first, ((bool(cuts[at]), bool(hands_on[at]), other) for at, other in followers))
         else:
@@ -163,6 +180,14 @@ def _few_rows(cut: Operator) -> bool:
         0 < _cut_to(cut, len(whole[0].shape), axis, size) * _FEW <= size
         for axis, size in enumerate(whole[0].shape[:-1])
     )
+
+
+def _in_any_order(sort: Operator, other: Operator) -> bool:
+    """Whether another operator makes the same of what was sorted as of what was not: a sum over all, or that axis."""
+    if not regex(ORDER_FREE).search(other.name):
+        return False
+    axes = [int(text) for text in _NUMBERS.findall(other.scalar(1))]
+    return not axes or axes == [_number(sort.scalar(1), -1)]
 
 
 def _cut_sort(event: int, sort: Operator, after: Iterable[tuple[bool, bool, Operator]]) -> Iterator[_Found]:

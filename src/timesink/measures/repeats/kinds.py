@@ -21,16 +21,13 @@ from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.repeats.order import BACKWARD, HOST, IDLE, INSIDE, CallOrder
 from timesink.measures.repeats.search import LEAST, LONGEST, UnitRun
+from timesink.measures.repeats.states import CALLS_READ, CUTS, Call, Shape, carried, shapes_of
 from timesink.measures.timeline.attribution import push_pop_ranges, range_nesting
 from timesink.model.arrays import Float64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record
-
-Shape = tuple[int, ...]
-Call = tuple[str, str, str]
-"""An operator's name, and the JSON of its shapes and of the numbers that it was given."""
 
 
 class Kind(StrEnum):
@@ -59,39 +56,18 @@ class KindTold(Record):
 
 
 _WEIGHTED: Final = ("linear", "conv", "addmm", "matmul", "::mm", "bmm", "embedding", "_norm", "einsum", "lstm", "gru")
-_CUTS: Final = ("aten::select", "aten::slice", "aten::narrow")
 _SPLITS, _JOINS = ("unbind", "split", "chunk"), ("::cat", "stack")
 _READS: Final = ("item", "Synchronize", "is_nonzero", "_local_scalar_dense")
-_UNLIKE: Final = frozenset(
-    {"sum", "mean", "view", "reshape", "transpose", "permute", "t", "item", "empty"}
-    | {"linalg_vector_norm", "conv2d", "conv1d"}
-)
-"""Operators whose result has another shape than their largest operand."""
-_MAKERS: Final = frozenset(
-    {"empty", "zeros", "ones", "full", "lift_fresh", "arange", "randn", "rand", "scalar_tensor", "eye", "linspace"}
-)
 _LOOKED_BEFORE, _LOOKED_BEHIND = 40, 12  # events around a run in which a split or a join is looked for
 _OWN_WEIGHTS: Final = 1.5  # times that a weight is used in a row: about once where each unit has its own
-_ROTATIONS: Final = 32  # of a long unit, evenly spread: a state shows in most
 _FEW: Final = 3  # units or steps of a number: fewer show no trend
 _HARDLY: Final = 0.25  # of the CPU's time
 _SIZES: Final = 3  # of grids for each kernel of a unit, where each unit has another parameter
 _LEAST_PARTS: Final = 4  # that a dimension is split into
 _JOINED: Final = 8  # of so many units one may lack where their results are joined
 _MOSTLY: Final = 0.8  # of the changes of a number that rises
-_CALLS_READ, _UNITS_READ = 1_500, 24  # of a run
+_UNITS_READ: Final = 24  # of a run
 _OF_PARAMETERS: Final = 0.5  # of the shapes that a unit was given
-
-
-@lru_cache(1 << 14)
-def shapes_of(text: str | None) -> tuple[Shape, ...]:
-    """The dimensions but those of 1 of the tensors that an operator was given, those in lists too."""
-    try:
-        given = [one for one in json.loads(text or "[]") if isinstance(one, list)]
-    except ValueError:
-        return ()
-    flat = [one for each in given for one in (each if each and isinstance(each[0], list) else [each])]
-    return tuple(tuple(size for size in one if isinstance(size, int) and size != 1) for one in flat if one)
 
 
 class KindTeller:
@@ -109,7 +85,7 @@ class KindTeller:
         """The kind of a unit of these names, by its longest run, and why."""
         reads = any(read in name for name in names for read in _READS)
         where = self._range_around(run).lower()
-        seen = max(_FEW, min(_UNITS_READ, _CALLS_READ // len(names)))
+        seen = max(_FEW, min(_UNITS_READ, CALLS_READ // len(names)))
         edges = pairwise(run.starts[: seen + 1].tolist())
         units = [self._calls(low, min(high, low + LONGEST)) for low, high in edges]
         usual = Counter(map(len, units)).most_common(1)[0][0]
@@ -192,9 +168,9 @@ class KindTeller:
         used = self._uses(names, tensors)
         times = float(np.median([uses / known[shape] for shape, uses in used.items()])) if used else 0.0
         times *= max(count / len(units), 1.0)
-        split, along = self._given(places, run, count)
+        split, wholes, along = self._given(places, run, count)
         is_own = 0 < times < _OWN_WEIGHTS
-        state = [] if is_own and not along else _carried(units[min(1, len(units) - 1)], known, split)
+        state = [] if is_own and not along else carried(units[min(1, len(units) - 1)], known, split, wholes)
         if is_own:
             other = f"{sum(known[shape] for shape in used):.0f} parameters, each used once"
             return KindTold(Kind.SIDE_BY_SIDE if along and not state else Kind.LAYERS, f"{other}; {along}".strip("; "))
@@ -219,12 +195,13 @@ class KindTeller:
                 used.update(shape for shape in shapes if shape in self._weights and len(shape) > 1)
         return used
 
-    def _given(self, places: list[tuple[Call, ...]], run: UnitRun, count: int) -> tuple[set[Shape], str]:
-        """Shapes of what a split before gave each unit, and what says that units go along something."""
+    def _given(self, places: list[tuple[Call, ...]], run: UnitRun, count: int) -> tuple[set[Shape], list[Shape], str]:
+        """Shapes of what a split before gave each unit, what was split into parts of several sizes, and what says that
+        units go along something."""
         rises = [
-            place[0][1] for place in places if place[0][0].startswith(_CUTS) and _rises(given for _, _, given in place)
+            place[0][1] for place in places if place[0][0].startswith(CUTS) and _rises(given for _, _, given in place)
         ]
-        split = set[Shape]()
+        split, wholes = set[Shape](), list[Shape]()
         for name, shapes, given in self._calls(max(int(run.starts[0]) - _LOOKED_BEFORE, 0), int(run.starts[0])):
             full, numbers = (shapes_of_first(shapes), _numbers(given))
             if full and numbers and any(word in name for word in _SPLITS) and -len(full) <= numbers[-1] < len(full):
@@ -232,12 +209,40 @@ class KindTeller:
                 size = full[along]
                 if size >= _LEAST_PARTS and round(count / size) and abs(round(count / size) * size - count) <= 2:
                     split.add(tuple(n for at, n in enumerate(full) if n != 1 and at != along))
-        after = self._calls(run.stop, run.stop + _LOOKED_BEHIND)
-        joined = [shapes for name, shapes, _ in after if any(word in name for word in _JOINS)]
-        is_joined = any(abs(len(shapes_of(shapes)) - count) <= min(count // _JOINED, 2) for shapes in joined)
+                if name.endswith("split_with_sizes") and _are_parts(places, full, along):
+                    wholes.append(tuple(n for n in full if n != 1))
         said = [f"an index rises over {rises[0]}"] if rises else []
         said += [f"after a split into {sorted(split)}"] if split else []
-        return split, ", ".join(said + ["results are joined"] * is_joined)
+        said += ["after a split into parts of several sizes"] * bool(wholes)
+        return split, wholes, ", ".join(said + ["results are joined"] * self._is_joined(run, count))
+
+    def _is_joined(self, run: UnitRun, count: int) -> bool:
+        """Whether results of all units are joined behind them: a list of as many, or, where no list was recorded, next
+        a tensor of as many."""
+        after, least = self._calls(run.stop, run.stop + _LOOKED_BEHIND), min(count // _JOINED, 2)
+        for at, (name, shapes, _) in enumerate(after):
+            if any(word in name for word in _JOINS):
+                known = shapes_of(shapes)
+                is_untold = shapes.startswith("[[],")
+                sizes = [first[0] for first in _firsts(after[at + 1 : at + 3])] if is_untold else [len(known)]
+                if any(abs(size - count) <= least for size in sizes):
+                    return True
+        return False
+
+
+def _firsts(calls: list[Call]) -> list[list[int]]:
+    """The dimensions of the first tensors, of those that have any."""
+    return [first for _, shapes, _ in calls if (first := shapes_of_first(shapes))]
+
+
+def _are_parts(places: list[tuple[Call, ...]], full: list[int], along: int) -> bool:
+    """Whether units were given tensors that differ from what was split in that dimension only, and in several sizes."""
+    for place in places:
+        given = [first for _, shapes, _ in place if len(first := shapes_of_first(shapes)) == len(full)]
+        sizes = {first[along] for first in given if [*first[:along], full[along], *first[along + 1 :]] == full}
+        if len(given) == len(place) and len(sizes) >= _LEAST_PARTS and max(sizes) < full[along]:
+            return True
+    return False
 
 
 def shapes_of_first(text: str) -> list[int]:
@@ -278,43 +283,3 @@ def _rises(given: Iterable[str]) -> bool:
     if len(numbers) < _FEW or len({len(one) for one in numbers}) != 1 or len(numbers[0]) < 2:
         return False
     return bool(((np.diff(np.array(numbers, np.float64), axis=0) > 0).mean(axis=0)[1:] > _MOSTLY).any())
-
-
-def _carried(unit: list[Call], weights: Counter[Shape], split: set[Shape]) -> list[Shape]:
-    """Shapes of which a unit reads more tensors than it made before or was given, and leaves one: a state, perhaps.
-
-    Where units begin is not known, so the rotation counts that reads fewest from outside.
-    """
-    least: list[Shape] | None = None
-    for turn in range(0, len(unit), max(len(unit) // min(_ROTATIONS, _CALLS_READ // len(unit) + 1), 1)):
-        held, outside = Counter[Shape](dict.fromkeys(split, 1)), Counter[Shape]()
-        fresh = 0  # made from nothing, of a shape that is not known here
-        for name, shapes, _ in unit[turn:] + unit[:turn]:
-            given = [shape for shape in shapes_of(shapes) if shape]
-            fresh += name.removeprefix("aten::") in _MAKERS and not given
-            if name.startswith(_CUTS):
-                full = given[0] if given else ()
-                held.update({full[:at] + full[at + 1 :] for at in range(len(full))})
-                continue
-            for shape in given:
-                if held[shape] > 0:
-                    held[shape] -= 1
-                elif fresh:
-                    fresh -= 1
-                elif shape not in weights:
-                    outside[shape] += 1
-            held.update(_made(name, given))
-        excess = sorted(shape for shape in outside if held[shape] > 0)
-        least = excess if least is None or len(excess) < len(least) else least
-    return least or []
-
-
-def _made(name: str, given: list[Shape]) -> list[Shape]:
-    """The shape of what an operator makes, where that is easily known."""
-    if not given or name.removeprefix("aten::") in _UNLIKE:
-        return []
-    if "linear" in name and len(given) > 1:
-        return [given[0][:-1] + given[1][:1]]
-    if any(word in name for word in ("matmul", "::mm", "bmm")) and len(given) > 1:
-        return [given[0][:-1] + given[1][-1:]]
-    return [max(given, key=lambda shape: (len(shape), np.prod(shape)))]

@@ -3,7 +3,6 @@ best few are kept, a matmul of all rows of which a few are read, a matmul with r
 gradients recorded for no backward pass.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import takewhile
@@ -50,8 +49,6 @@ _RECORDING: Final = 0.5  # of the operators that launch: in a program that infer
 
 _BACK: Final = 4  # events from a matmul to the cut of its result: a slice of the whole may stand between
 _TURN: Final = 4096  # operators after a matmul, at most, until it comes again: a residual reads its result late
-
-_NUMBERS: Final = re.compile(r"-?\d+")
 
 Kind = Literal["sorted", "one_hot", "rows"]
 
@@ -186,8 +183,8 @@ def _in_any_order(sort: Operator, other: Operator) -> bool:
     """Whether another operator makes the same of what was sorted as of what was not: a sum over all, or that axis."""
     if not regex(ORDER_FREE).search(other.name):
         return False
-    axes = [int(text) for text in _NUMBERS.findall(other.scalar(1))]
-    return not axes or axes == [_number(sort.scalar(1), -1)]
+    axes = other.scalar(1).strip("[]")
+    return not axes or _number(axes, 0) == _number(sort.scalar(1), -1)
 
 
 def _cut_sort(event: int, sort: Operator, after: Iterable[tuple[bool, bool, Operator]]) -> Iterator[_Found]:

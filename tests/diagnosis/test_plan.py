@@ -25,9 +25,11 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan import WORTH, Joint, candidates, ladder
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.plan.order import best, expected
-from timesink.diagnosis.verdicts import Finding, Quantity
+from timesink.diagnosis.registry import all_rules
+from timesink.diagnosis.verdicts import Finding, Quantity, Where
 from timesink.fixes.table import BY_NAME, FIXES
 from timesink.knowledge.programs import ProgramKind
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.habits import repeated_calls
 from timesink.measures.kernels import one_stream
 from timesink.measures.timeline.known import known
@@ -217,6 +219,36 @@ def test_pinned_copies_are_offered_where_no_finding_asks_and_are_a_finding_s_own
     assert [type(part) for part in unasked.parts(joint().trace, 0, frozenset(), eased=False)] == [PinCopies]
     own = [one for one in candidates(diagnosis, ProgramKind.PYTORCH) if one.fix.name == "pin_memory"]
     assert [one.findings for one in own] == [tuple(asked)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "late_rank", "parts_on", "is_one"),
+    [
+        ("pageable-copies", 1, (1,), True),
+        ("pageable-copies", 1, (1, 1), True),
+        ("pageable-copies", 1, (0,), False),
+        ("pageable-copies", 1, (0, 1), False),
+        ("host-python", 1, (1,), False),
+        ("", 1, (1,), False),
+    ],
+)
+def test_a_late_rank_and_what_makes_it_late_are_one_step(
+    cause: str, late_rank: int, parts_on: tuple[int, ...], is_one: bool
+) -> None:
+    """Where all that a fix mends is why the rank is late, making the rank early does that too."""
+    cards, ms = {rule.card.name: rule.card for rule in all_rules()}, Quantity(5.0, "ms")
+    where = Where(rank=late_rank, device=late_rank)
+    late = Finding("m", Bottleneck.STRAGGLER, where, (), "do", "check", stated=ms, cause=cause)
+    pinned = Finding(
+        "m", Bottleneck.HOST_TO_DEVICE_COPY, where, (), "do", "check", stated=ms, fix=BY_NAME["pin_memory"]
+    )
+    parts = [(cards["pageable-copies"], replace(pinned, where=Where(rank=rank))) for rank in parts_on]
+    named = ((cards["straggler"], late), *parts)
+    made = candidates(replace(diagnose(joint().trace), findings=named), ProgramKind.PYTORCH)
+    found = {one.fix.name: one for one in made}
+    assert found["straggler"].fix.subsumes == (("pin_memory",) if is_one else ())
+    together = Joint(joint().trace, 0, joint().step_ms, list(found.values())).effective({"straggler", "pin_memory"})
+    assert together == ({"straggler"} if is_one else {"straggler", "pin_memory"})
 
 
 def test_a_rung_that_later_ones_make_superfluous_is_said_to_be() -> None:

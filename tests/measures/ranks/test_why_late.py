@@ -1,5 +1,6 @@
 """Why a rank is late: what it does beyond its peers, and nothing that they do as well."""
 
+import operator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from benchmarks.ranks.score import CAPTURES as RANKS_CAPTURES
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.registry import find
+from timesink.diagnosis.plan.ladder import plan
+from timesink.diagnosis.registry import all_rules, find
 from timesink.diagnosis.verdicts import Finding, Found
 from timesink.measures.ranks.why_late import why_device_is_late, why_host_is_late
 from timesink.model.trace import Trace
@@ -188,6 +190,15 @@ def test_a_straggler_s_cause_is_said_with_it_and_promised_once(name: str, tool: 
     assert late.message.partition(", which")[2].partition(", and holds")[0] in page_of_trace(late_trace, 3).title
     parts = [one for card, one in found if card == late.cause and one.where.rank == late.where.rank]
     assert all(part.recoverable is None or part.recoverable.value <= 0.02 * (part.of_ms or 0) for part in parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tool"), CAPTURES)
+def test_a_straggler_and_its_cause_are_one_step_of_the_plan(name: str, tool: str, tmp_path: Path) -> None:
+    late, _, trace = straggler_of(name, tool, tmp_path)
+    rungs = [set(rung.findings) for rung in plan(trace).rungs]
+    causes = {card.code for card in map(operator.attrgetter("card"), all_rules()) if late and card.name == late.cause}
+    assert {"COM103"} not in rungs or causes not in rungs
 
 
 @pytest.mark.slow

@@ -373,8 +373,15 @@ def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, .
     for name, own_findings in by_name.items():
         words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
         answers = tuple(dict.fromkeys(_rule_name(card) for card, _ in own_findings))
-        found.append(Candidate(Fix(Words(name, words), answers=answers), tuple(own_findings), rules))
+        parts = tuple(one.fix.name for one in found if _are_causes(one.findings, own_findings))
+        found.append(Candidate(Fix(Words(name, words), answers=answers, subsumes=parts), tuple(own_findings), rules))
     return tuple(found)
+
+
+def _are_causes(parts: Sequence[Named], wholes: Sequence[Named]) -> bool:
+    """Whether all of these findings are causes of others, on the same rank: who mends those has mended these."""
+    causes = {(finding.cause, finding.where.rank) for _, finding in wholes}
+    return bool(parts) and all((card.name, finding.where.rank) in causes for card, finding in parts)
 
 
 def _repairs(fix: Fix, named: Named) -> bool:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import timesink
 from timesink.capture.agent import is_bystander
+from timesink.capture.agent.marks import Counted
 from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.errors import CaptureError, missing
@@ -330,3 +331,32 @@ def test_the_last_words_of_a_program_are_its_error(said: str, words: str) -> Non
     """A traceback goes before it and the noise of other processes behind."""
     assert last_words(said.splitlines(), 2)[: len(words)] == words
     assert "Traceback" not in last_words(said.splitlines(), 2)
+
+
+class Stepper:
+    """Stands for an optimizer."""
+
+
+def test_what_counts_is_the_first_as_long_as_the_program_has_it_and_uses_it() -> None:
+    counted, first, second = Counted(), Stepper(), Stepper()
+    assert counted.counts(first) and not counted.counts(second) and counted.counts(first)
+    del first
+    assert counted.counts(second)  # nobody else held the first
+    third = Stepper()
+    turns = [counted.counts(third) for _ in range(300)]
+    assert turns.index(True) == 200 and all(turns[200:])  # the second is there, and has no turn any more
+    assert not counted.counts(second)
+
+
+def test_of_optimizers_made_anew_each_has_its_turns() -> None:
+    counted, kept = Counted(), Stepper()
+    for _ in range(5):
+        made = Stepper()
+        assert counted.counts(made) and counted.counts(made)
+        assert not counted.counts(kept)
+        del made
+
+
+def test_what_cannot_be_watched_counts_too() -> None:
+    counted, rows = Counted(), [1, 2]  # a list has no weak reference
+    assert counted.counts(rows) and not counted.counts([3]) and counted.counts(rows)

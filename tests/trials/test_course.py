@@ -188,6 +188,15 @@ def test_a_program_that_is_over_soon_is_begun_again_until_its_changes_are_tried(
     assert answer.counts == (2, 2) and answer.kept == ("set_to_none",), conclusion(answer)
 
 
+def test_a_program_of_too_few_epochs_has_the_steps_within_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five epochs of half a second are seen to come round, and are over before one of them is timed."""
+    text = EPOCHS.format(epochs=5, batches=10, evaluated=0.2)
+    answer = tried(tmp_path, 60.0, monkeypatch, "set_to_none", text=text)
+    assert answer.result.period.marks == 1 and answer.counts == (1, 1), conclusion(answer)
+    (won,) = [one for one in answer.result.tried if one.pairs and not one.beside]
+    assert won.shortest < 0.9  # on a busy machine the mean says little
+
+
 def test_an_evaluation_now_and_then_is_no_step_and_its_share_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

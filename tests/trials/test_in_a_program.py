@@ -121,6 +121,59 @@ def test_losses_with_workers_are_those_of_the_same_batches(tmp_path: Path) -> No
     assert other["losses"][:5] == one["losses"][:5]
 
 
+RENEWED = """
+import copy, torch, weakref
+
+torch.manual_seed(0)
+
+class Learner(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        cast.add((made, torch.is_autocast_enabled("cpu")))
+        return self.outer(self.inner(x).tanh())
+
+def tell():
+    print(most, len({number for number, on in cast if on}) > 5, flush=True)
+
+import atexit
+atexit.register(tell)
+model, made, cast, held, most = Learner(), 0, set(), [], 0
+outer = torch.optim.SGD(model.parameters(), lr=0.1)
+for turn in range(TURNS):
+    outer.zero_grad()
+    for task in range(3):
+        learner, made = copy.deepcopy(model), made + 1
+        inner = torch.optim.SGD(learner.parameters(), lr=0.1)
+        held = [one for one in held if one() is not None] + [weakref.ref(learner), weakref.ref(inner)]
+        x = torch.randn(8, 16)
+        for _ in range(2):
+            inner.zero_grad()
+            (learner(x) - x).square().mean().backward()
+            inner.step()
+        for mine, other in zip(model.parameters(), learner.parameters()):
+            mine.grad = (mine - other).detach() if mine.grad is None else mine.grad + (mine - other).detach()
+    outer.step()
+    most = max(most, len(held))
+"""
+
+
+def test_a_model_made_for_each_task_is_held_by_the_program_alone(tmp_path: Path) -> None:
+    """Copies that we held would fill the GPU. What is on around calls is on around those of copies to come."""
+    names = ("bf16", "channels_last", "compile", "fused_optimizer", "frozen_garbage")
+    _, alone = run(RENEWED.replace("TURNS", "20"), tmp_path, None)
+    found, tried = run(
+        RENEWED.replace("TURNS", "100_000"), tmp_path, {"names": names, "budget_s": 15.0, "block_s": 0.05}
+    )
+    assert alone.split()[1] == "False" and tried.split()[1] == "True"
+    assert int(tried.split()[0]) <= int(alone.split()[0]) + 2
+    by_name = {one["name"]: one for one in found["tried"]}
+    assert all("makes its model anew" in by_name[name]["refused"] for name in ("channels_last", "compile"))
+    assert "makes optimizers anew" in by_name["fused_optimizer"]["refused"] and by_name["bf16"]["pairs"]
+
+
 BREAKS = PROGRAM.replace(
     "model = torch",
     """

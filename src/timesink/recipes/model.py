@@ -14,6 +14,7 @@ from timesink.recipes.source import Proposal, Source, calls_in, name_of, root_of
 from timesink.recipes.switching import (
     Refusal,
     convert_tensors,
+    lasting_modules,
     modules_of,
     parameters_of,
     roots_of,
@@ -109,7 +110,7 @@ def _compiled(
     import torch
 
     marks = ("_orig_mod", "_torchdynamo_orig_callable", "_compiled_call_impl")
-    if any(getattr(module, mark, None) is not None for module in modules_of(program) for mark in marks):
+    if any(getattr(module, mark, None) is not None for module in lasting_modules(program) for mark in marks):
         raise Refusal("the model is compiled already")
     key = (mode, *map(id, modules))
     ready = program.prepare(
@@ -138,7 +139,7 @@ def compile_blocks(program: RunningProgram) -> Undo:
     widths says nothing of shapes that change from call to call."""
     import torch
 
-    blocks = _repeated_blocks(modules_of(program))
+    blocks = _repeated_blocks(lasting_modules(program))
     if not blocks:
         raise Refusal("the model repeats no block")
     limits, kinds = torch._dynamo.config, {tuple(p.shape for p in block.parameters()) for block in blocks}
@@ -167,7 +168,7 @@ def lay_channels_last(program: RunningProgram) -> Undo:
 
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
     convolutions = torch.nn.Conv2d, torch.nn.Conv3d
-    weights = [module.weight for module in modules_of(program) if isinstance(module, convolutions)]
+    weights = [module.weight for module in lasting_modules(program) if isinstance(module, convolutions)]
     if not weights:
         raise Refusal("the model has no convolution over two or three dimensions")
     ranks = {weight.dim() for weight in weights}
@@ -227,7 +228,7 @@ def benchmark_convolutions(program: RunningProgram) -> Undo:
 
 def fuse_attention(program: RunningProgram) -> Undo:
     """Models of Hugging Face's libraries name their attention in `config`."""
-    inner = next((m for m in modules_of(program) if hasattr(m, "set_attn_implementation")), None)
+    inner = next((m for m in lasting_modules(program) if hasattr(m, "set_attn_implementation")), None)
     if inner is None:
         raise Refusal("the model's library has no switch for its attention")
     before = getattr(inner.config, "_attn_implementation", None)

@@ -14,7 +14,7 @@ from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 _LOSSES_KEPT: Final = 64
 _SAMPLED: Final = 1000  # numbers of a weight
@@ -30,15 +30,19 @@ class RunningProgram:
 
     def __init__(self, fail: Callable[[BaseException], bool], check: str = "") -> None:
         self._fail, self._check = fail, check
-        self._called: dict[int, Any] = {}
+        self._called: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self._calls = Counter[int]()
         self._newest = 0
         self.first_output = 0
         """The call of the root module that the first of `losses` is of, in a program that has no loss."""
-        self._roots: dict[int, Any] = {}
+        self._roots: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._settled = 0
+        self._kinds = frozenset[type]()
+        self._steppers: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._stepped = Counter[type]()
         self._prepared: dict[Any, Any] = {}
         self._inside = threading.local()
-        self.optimizers: list[Any] = []
+        self.renews_model = False
         self.iterators: WeakSet[Any] = WeakSet()
         self.losses: list[Any] = []
         self.keeps_losses = True
@@ -63,7 +67,20 @@ class RunningProgram:
         """From now on the roots are those modules that have been called so far."""
         owned = {id(p) for made in self.optimizers for group in made.param_groups for p in group["params"]}
         sizes = {key: self._count(module, owned) for key, module in self._called.items()}
-        self._roots = {key: self._called[key] for key in sorted(sizes, key=lambda k: -sizes[k]) if sizes[key]}
+        largest = (key for key in sorted(sizes, key=lambda key: -sizes[key]) if sizes[key])
+        self._roots = WeakValueDictionary((key, self._called[key]) for key in largest)
+        self._settled, self._kinds = len(self._roots), frozenset(map(type, self._roots.values()))
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """Those that have stepped and that the program still has, in the order of their first steps. Like modules they
+        are held by the program alone: one that copies its model for each task would not fit otherwise."""
+        return list(self._steppers.values())
+
+    @property
+    def renews_optimizers(self) -> bool:
+        """Whether the program makes optimizers anew as it goes: it had more of a kind than it has."""
+        return any(times > sum(type(one) is kind for one in self.optimizers) for kind, times in self._stepped.items())
 
     @property
     def roots(self) -> list[Any]:
@@ -163,8 +180,9 @@ class RunningProgram:
             self.losses.append(first.detach().float().abs().mean())
 
     def _note_optimizer(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        if not any(optimizer is known for known in self.optimizers):
-            self.optimizers.append(optimizer)
+        if self._steppers.get(id(optimizer)) is not optimizer:
+            self._steppers[id(optimizer)] = optimizer
+            self._stepped[type(optimizer)] += 1
 
     def _watched_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The call of a module: outermost ones are remembered, and run inside what the switches put around them."""
@@ -181,8 +199,7 @@ class RunningProgram:
                 return original(self, *args, **kwargs)
             program._calls[id(self)] += 1
             if id(self) not in program._called:
-                program._called[id(self)], program._newest = self, program._calls.total()
-                program.places.setdefault("model", find_place())
+                program._note_module(self)
             program._inside.is_called = True
             try:
                 return program._run_module(original, self, args, kwargs)
@@ -190,6 +207,15 @@ class RunningProgram:
                 program._inside.is_called = False
 
         return called
+
+    def _note_module(self, module: Any) -> None:
+        """An outermost module that is called for the first time. One of a root's kind that comes once a root has gone
+        is the model made anew: it is a root as well."""
+        self._called[id(module)], self._newest = module, self._calls.total()
+        self.places.setdefault("model", find_place())
+        if type(module) in self._kinds and len(self._roots) < self._settled:
+            self.renews_model = True
+            self._roots[id(module)] = module
 
     def _run_module(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
         """A call of an outermost module; where a change breaks it, once more without the change."""
@@ -207,7 +233,7 @@ class RunningProgram:
             if not self._fail(error):
                 raise
             result = original(module, *args, **kwargs)
-        shows = module is self.root and not self.optimizers
+        shows = not self._steppers and module is self.root
         if shows and self.keeps_losses and len(self.losses) < _LOSSES_KEPT:
             self.first_output = self.first_output or self._calls[id(module)]
             self._note_output(result)

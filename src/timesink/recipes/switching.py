@@ -41,6 +41,13 @@ def modules_of(program: RunningProgram) -> list[Any]:
     return [module for root in roots_of(program) for module in root.modules()]
 
 
+def lasting_modules(program: RunningProgram) -> list[Any]:
+    """The same for what is made of them once, or a refusal where the program makes them anew."""
+    if program.renews_model:
+        raise Refusal("the program makes its model anew as it goes, and what is made of one of them goes with it")
+    return modules_of(program)
+
+
 def parameters_of(program: RunningProgram) -> list[Any]:
     """All parameters of the roots; where no module is called, those that optimizers step."""
     if not program.roots and program.optimizers:

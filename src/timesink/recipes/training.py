@@ -22,6 +22,8 @@ def set_optimizer_flag(flag: Literal["fused", "foreach"], program: RunningProgra
     """`fused=True` or `foreach=True` in every group; Adam's step counts move to where that kernel wants them."""
     if not program.optimizers:
         raise Refusal("the program has no optimizer")
+    if program.renews_optimizers:
+        raise Refusal("the program makes optimizers anew as it goes, each without the flag")
     if len(program.optimizers) > 8 and all(len(one.param_groups[0]["params"]) == 1 for one in program.optimizers):
         raise Refusal("each parameter has an optimizer of its own, which steps in a hook")
     groups = [(optimizer, group) for optimizer in program.optimizers for group in optimizer.param_groups]

@@ -40,6 +40,7 @@ from timesink.trials.records import (
     hold_losses,
 )
 from timesink.trials.run import LATE, ProgramRuns, Tell, TimeIsUp, foretell, recorded, unheard
+from timesink.units import share_text
 from timesink.untrusted.whole_file import write_whole
 
 _DEAR_S: Final = 10.0
@@ -52,6 +53,8 @@ _TIMED, _CHEAP, _DEAR, _FORETELLING, _PROOF_LEAST = 0.1, 0.4, 0.35, 0.1, 0.2
 _FORKED_S, _FORKED = 2.0, 0.25  # what a later run takes, by what the first one took until it was recorded
 _PROOF: Final = 3.2  # of those are kept back for proof, or so much of the budget:
 _PROOF_SHARE: Final = 0.4
+_MOST_TURNS: Final = 5
+_PROOF_OF_DEAR: Final = 0.12  # of the budget: fresh processes load what was compiled
 _END_S, _END_SHARE = 2.0, 0.04  # of the budget kept back for the page
 _ROUND_S, _LEAST_ROUND_S = 20.0, 4.0
 _USUAL: Final = 0.6  # of what a run and a compiler may cost they often take
@@ -204,7 +207,7 @@ class _Course:
             return
         cheap, dear = self._split()
         spare_s = self.left_s - self.for_proof_s
-        wanted_s = self.forked_s + min((SWITCHES[name].cost_s for name in dear), default=0.0)
+        wanted_s = min(self.forked_s + sum(SWITCHES[name].cost_s for name in dear), _DEAR * self.budget_s)
         budget_s = max(spare_s - wanted_s, _ROUND_S) if dear and cheap else spare_s
         order = TrialOrder(tuple(cheap), tuple(dear), max(min(budget_s, spare_s), _CHEAP * self.left_s))
         write_whole(self.runs.order, json.dumps(asdict(order)))
@@ -239,33 +242,30 @@ class _Course:
         return fmean(self.runs.base[0].steps_ms) if self.runs.base else 0.0
 
     def _try_dear(self, names: Sequence[str]) -> None:
-        """Each compiler beside what is kept, in a process of its own that ends with its share of the time."""
-        cut_s = 0.0  # what a compiler had that did not end in time: another one takes about as long
-        for name in names:
-            if EXCLUDED_BY.get(name, frozenset()) & set(self.found.kept):
-                continue
-            share_s = min(
-                self.left_s - self.for_proof_s, max(_DEAR * self.budget_s, self.left_s - self.for_proof_s) / 2
-            )
-            if share_s < max(_USUAL * (self.forked_s + SWITCHES[name].cost_s), cut_s):
-                self.found.tried.append(Tried(name, left=f"{TIME_WAS_UP}: {max(share_s, 0):.0f} s were left for it"))
-                continue
-            kept = self.found.kept
+        """Compilers beside what is kept, in a process of their own that ends with its share of the time: what one has
+        compiled the next one finds. Those that a broken one leaves have another."""
+        left = [name for name in names if not EXCLUDED_BY.get(name, frozenset()) & set(self.found.kept)]
+        while left:
+            share_s = self.left_s - max(self.for_proof_s, _PROOF_OF_DEAR * self.budget_s)
+            if share_s < _USUAL * (self.forked_s + min(SWITCHES[name].cost_s for name in left)):
+                why = f"{TIME_WAS_UP}: {max(share_s, 0):.0f} s were left for it"
+                self.found.tried += [Tried(name, left=why) for name in left]
+                return
+            before, kept = self.found, self.found.kept
             plan = TrialPlan(
-                "", (name,), fixed=kept, budget_s=share_s, ends_at=time.time() + share_s, step_ms=self._step_ms
+                "", tuple(left), fixed=kept, budget_s=share_s, ends_at=time.time() + share_s, step_ms=self._step_ms
             )
-            before = self.found
             result, broke = self.runs.once(plan, patience_s=share_s)
-            is_late = broke == LATE
-            cut_s = share_s if is_late and not result.partial else cut_s
+            is_late, is_over = broke == LATE, not broke and result.phase != "done"
             why = f"{TIME_WAS_UP}: it had {share_s:.0f} s" if is_late else broke
-            is_over = not why and result.phase != "done"
             self._take(result, ENDED_FIRST if is_over else why, is_cut=is_late or is_over)
-            won = name in result.kept
-            self.found.kept = (*kept, name) if won else kept
+            won = [name for name in result.kept if name in left]
+            self.found.kept = (*kept, *won)
             self.found.base_ms = before.base_ms or self.found.base_ms
             if won and result.rungs:
                 self.found.rungs = [*before.rungs, *result.rungs]
+            known = {one.name for one in self.found.tried}
+            left = [name for name in left if name not in known] if not won and len(known) > len(before.tried) else []
 
     def _take(self, result: TrialResult, broke: str, *, is_cut: bool) -> None:
         """Add what one process found to what is known. What it was at when it was ended is a change that was cut short,
@@ -313,7 +313,7 @@ class _Course:
         self.kept = self.found.kept or _winners(self.found.last_looks, self.worth)
         while self.kept:
             self.changed = []
-            for turn in range(3):
+            for turn in range(_MOST_TURNS):
                 began_s = time.monotonic()
                 self.changed.append(self.runs.fixed(self.kept, budget_s=_TIMED * self.budget_s))
                 self.forked_s = time.monotonic() - began_s
@@ -344,7 +344,7 @@ class _Course:
             receipt = hold_losses(*alike_losses(base[0], base[1], changed[0]), worst)
         base_ms, with_ms = (tuple(fmean(one.steps_ms) for one in runs) for runs in (base, changed))
         error = sqrt(sum(_error(one.steps_ms) ** 2 for one in (base[-1], changed[-1])))
-        proof = Confirmed(base_ms, with_ms, receipt, error)
+        proof = Confirmed(base_ms, with_ms, receipt, error, self.found.running(self.kept))
         self.confirmed[self.kept] = proof
         return proof
 
@@ -355,6 +355,9 @@ class _Course:
         proof = self.confirmed.get(self.kept)
         if self.kept and proof is not None and not proof.wins(self.worth):
             told = "it was not shown to win again in fresh processes"
+            if proof.of_processes[1] <= 1 - self.worth:
+                won = share_text(1 - proof.ratio)
+                told = f"fresh processes say {won}, which is too far from it to tell what it wins"
             self.left_out |= dict.fromkeys(self.kept, told)
             self.kept = ()
         elif proof is None:

@@ -66,6 +66,8 @@ class TrialPlan:
 
 
 _SURE_PAIRS: Final = 4
+APART: Final = 0.05
+"""Of a step, between two ways to measure it: more is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,12 @@ class TrialResult:
         """The latest of what was found of each change: an earlier one was a first impression."""
         return [*{one.name: one for one in self.tried}.values()]
 
+    def running(self, names: tuple[str, ...]) -> Tried | None:
+        """What the running program says of these changes together, beside no other."""
+        alone = (one for one in reversed(self.tried) if (one.name,) == names and one.pairs and not one.beside)
+        is_joint = self.joint is not None and set(self.joint.name.split(" + ")) == set(names)
+        return self.joint if is_joint else next(alone, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -176,12 +184,14 @@ class Receipt:
 @dataclass(frozen=True, slots=True)
 class Confirmed:
     """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their receipt. `error`
-    is that of one ratio of two processes, by how far their own pieces differ."""
+    is that of one ratio of two processes, by how far their own pieces differ; `running` is what the running program
+    says of the same changes."""
 
     base_ms: tuple[float, ...]
     with_ms: tuple[float, ...]
     receipt: Receipt | None
     error: float = 0.0
+    running: Tried | None = None
 
     @property
     def mean_base_ms(self) -> float:
@@ -200,8 +210,17 @@ class Confirmed:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The least and the most of that ratio: of any process with the changes over any without, but for one of three
-        or more, and beyond what their pieces leave open. One process of a kind says nothing of how processes differ."""
+        """The least and the most of that ratio, wider where the running program says otherwise: which of the two is
+        right nobody knows."""
+        least, most = self.of_processes
+        if self.running is not None and abs(self.running.ratio - self.ratio) > APART:
+            least, most = min(least, self.running.low), max(most, self.running.high)
+        return least, most
+
+    @property
+    def of_processes(self) -> tuple[float, float]:
+        """The same by processes alone: of any with the changes over any without, but for one of three or more, and
+        beyond what their pieces leave open. One process of a kind says nothing of how processes differ."""
         fewest = min(len(self.base_ms), len(self.with_ms))
         open_ratio = max(2 * self.error / sqrt(fewest), _ALONE if fewest < _PROCESSES else 0.0)
         spare = 1 if fewest > _PROCESSES else 0
@@ -210,8 +229,8 @@ class Confirmed:
         return min(least, self.ratio * (1 - open_ratio)), max(most, self.ratio * (1 + open_ratio))
 
     def wins(self, worth: float) -> bool:
-        """Whether the step is shorter by that share, and the whole interval says shorter."""
-        return self.ratio <= 1 - worth and self.interval[1] < 1
+        """Whether the step is shorter by that share, by the whole interval."""
+        return self.interval[1] <= 1 - worth
 
 
 @dataclass(frozen=True, slots=True)

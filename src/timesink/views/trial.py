@@ -7,13 +7,12 @@ from typing import Any, Final
 from timesink.fixes.table import BY_NAME
 from timesink.recipes.table import RECIPES
 from timesink.trials.machine import MachineFile
-from timesink.trials.records import Repair, RepairAnswer, TrialAnswer, TrialPlan, Tried
+from timesink.trials.records import APART, Repair, RepairAnswer, TrialAnswer, TrialPlan, Tried
 from timesink.units import NS_PER_MS, NS_PER_US, S_PER_MINUTE, share_text, time_text
 from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
 
 WORTH: Final = TrialPlan("").worth
-_APART: Final = 0.05  # of a step, between two ways to measure it: more is told
 _NAMED: Final = 4  # changes in a sentence
 
 
@@ -44,7 +43,7 @@ def conclusion(answer: TrialAnswer) -> str:
     if answer.kept:
         proof = answer.confirmed[answer.kept]
         base, changed = time_text(proof.mean_base_ms * NS_PER_MS), time_text(proof.mean_with_ms * NS_PER_MS)
-        low, high = _range(answer)
+        low, high = (1 - ratio for ratio in reversed(proof.interval))
         runs = f"fresh processes: {len(proof.with_ms)} with, {len(proof.base_ms)} without"
         won = f"{share_text(1 - proof.ratio)} less, {share_text(low)} to {share_text(high)}; {runs}"
         return f"{told}. {' + '.join(answer.kept)}: a step of {base} takes {changed} ({won})."
@@ -60,21 +59,6 @@ def conclusion(answer: TrialAnswer) -> str:
     return told
 
 
-def _range(answer: TrialAnswer) -> tuple[float, float]:
-    """The least and the most that what is kept wins: by fresh processes, wider where the running program says else."""
-    least, most = answer.confirmed[answer.kept].interval
-    if (running := _running(answer)) is not None and abs(running.ratio - answer.confirmed[answer.kept].ratio) > _APART:
-        least, most = min(least, running.ratio), max(most, running.ratio)
-    return 1 - most, 1 - least
-
-
-def _running(answer: TrialAnswer) -> Tried | None:
-    """What the running program says of all that is kept."""
-    alone = (one for one in answer.result.tried if (one.name,) == answer.kept and one.pairs and not one.beside)
-    joint = answer.result.joint
-    return joint if joint is not None and set(joint.name.split(" + ")) == set(answer.kept) else next(alone, None)
-
-
 def _best_unproven(answer: TrialAnswer) -> Tried | None:
     """The change that won most in the running program."""
     won = [one for one in answer.result.last_looks if one.may_win(WORTH)]
@@ -88,7 +72,7 @@ def _course(answer: TrialAnswer) -> list[str]:
         notes.append(f"A step is {found.period.marks} of the program's {found.mark} steps and what lies between them.")
     elif not found.period.marks:
         notes.append(f"A step is an iteration of the loop in {found.period.within}, with all its {found.mark} steps.")
-    if found.paused > _APART:
+    if found.paused > APART:
         told = f"Pauses between steps (evaluations, files that are saved) took {share_text(found.paused)} of the time"
         notes.append(f"{told}: a step's gain is so much less of the whole.")
     if answer.ended:
@@ -121,7 +105,7 @@ def _as_it_is(answer: TrialAnswer) -> list[str]:
         [f"As it is, a step took {times[0]} when the trial began and {times[-1]} when it ended."] if times[1:] else []
     )
     proof = answer.confirmed.get(answer.kept)
-    if proof is not None and running_ms and abs(running_ms[0] / proof.mean_base_ms - 1) > _APART:
+    if proof is not None and running_ms and abs(running_ms[0] / proof.mean_base_ms - 1) > APART:
         notes.append(
             f"In fresh processes it took {time_text(proof.mean_base_ms * NS_PER_MS)}: they time the program's first "
             "steps, the trial later ones of one process, where caches are warm and clocks may be others."

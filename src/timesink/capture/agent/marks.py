@@ -7,6 +7,8 @@ import os
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _MANY, _SOME, _LONG_S = 64, 4, 3.0
+_GIVEN_UP = 200  # turns of others without one of its own
 SEEN = "seen-{}.json"
 
 
@@ -30,6 +33,27 @@ class StepMark(IntEnum):
     OPTIMIZER = 5
     PROFILER = 6
     EXPLICIT = 7
+
+
+class Counted:
+    """Which of several things counts (optimizers, data sets): the first that is seen, as long as the program has it and
+    uses it; then the next. A program that makes an optimizer for each task or phase has steps all the while."""
+
+    def __init__(self) -> None:
+        self._it: Callable[[], object] = lambda: None
+        self._others = 0
+
+    def counts(self, thing: object) -> bool:
+        """Whether it does, at one of its turns. It is not held."""
+        counted = self._it()
+        if counted is not thing and (counted is None or self._others >= _GIVEN_UP):
+            try:
+                self._it = weakref.ref(thing)
+            except TypeError:
+                self._it = lambda: thing
+            counted = thing
+        self._others = 0 if counted is thing else self._others + 1
+        return counted is thing
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
 from typing import Any, NoReturn
 
-from timesink.capture.agent.marks import Sightings, StepMark
+from timesink.capture.agent.marks import Counted, Sightings, StepMark
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
 from timesink.capture.agent.settings import program_settings
 from timesink.capture.agent.start_up import StartUpWatch
@@ -54,8 +54,7 @@ class Agent:
         self._status: Status | None = None
         self._recorder: Recorder = Recorder()
         self._watch: Stopwatch | None = None
-        self._first_optimizer: object = None
-        self._first_data: object = None
+        self._optimizer, self._data = Counted(), Counted()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -91,18 +90,14 @@ class Agent:
         self.step_ended(StepMark.EXPLICIT)
 
     def optimizer_stepped(self, optimizer: object) -> None:
-        """The first optimizer that steps is the one that counts."""
+        """One of the optimizers has stepped; one counts."""
         self.evidence.seen.optimizer_steps += 1
-        if self._first_optimizer is None:
-            self._first_optimizer = optimizer
-        if optimizer is self._first_optimizer:
+        if self._optimizer.counts(optimizer):
             self.step_ended(StepMark.OPTIMIZER)
 
     def batch_handed_out(self, data: object) -> None:
-        """The first data set that a batch comes from is the one that counts."""
-        if self._first_data is None:
-            self._first_data = data
-        if data is self._first_data:
+        """A batch of one of the data sets; one counts."""
+        if self._data.counts(data):
             self.step_ended(StepMark.LOADER)
 
     def step_ended(self, source: StepMark) -> None:

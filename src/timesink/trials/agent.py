@@ -152,12 +152,13 @@ class Trial(SwitchedProgram):
         self._say("done")
 
     def _wait_for_order(self) -> Script:
-        """What to try, once the other process has read what was recorded; the program's own losses are kept apart."""
+        """What to try, once the other process has read what an earlier run recorded; the program's own losses are kept
+        apart."""
         order = Path(self.trial.order)
         if not self.trial.order:
             return
         self.program.keeps_losses = False
-        self._say("recorded")
+        self._say("waiting")
         until = perf_counter() + self.trial.ends_at - time()
         while not all(self._share(order.exists())) and not self._is_late(until):
             sleep(_WAIT_S)  # a short program would be over

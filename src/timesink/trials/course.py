@@ -1,8 +1,8 @@
-"""The course of a trial: the program as it is, cheap switches in one process, each compiler in its own, then proof.
+"""The course of a trial: the program as it is, cheap switches in one process, compilers in another, then proof.
 
-The first run foretells: its capture's plan says which change to try first. What wins is run in fresh processes in turns
-with the program as it is: these decide, and losses are held against each other. The budget is for all of it. At its
-end, at an interrupt and at an error of the program, what was measured stands.
+The first run is recorded: its capture's plan says which change to try first, in the second. What wins is run in fresh
+processes in turns with the program as it is: these decide, and losses are held against each other. The budget is for
+all of it. At its end, at an interrupt and at an error of the program, what was measured stands.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Course:
     left_out: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     began_s: float = 0.0
-    run_s: float = 0.0
+    ordered_s: float = 0.0
     forked_s: float = 0.0
     foretelling: threading.Thread | None = None
     told_by_s: float = 0.0
@@ -172,11 +172,17 @@ class _Course:
         return TrialAnswer(self.found, seconds, *known, self.budget_s, ended, number, self.runs.kept_log)
 
     def _measure(self) -> None:
-        timed_s, ends_at = _TIMED * self.budget_s, time.time() + self.left_s - _PROOF_LEAST * self.budget_s
-        plan = TrialPlan("", budget_s=timed_s, ends_at=ends_at)
-        result, broke = self.runs.first(plan, self._order, max(self.budget_s / 2, _LEAST_PATIENCE_S))
-        self.run_s = self.run_s or time.monotonic() - self.began_s
-        self.forked_s = self.forked_s or self.run_s
+        ends_at = time.time() + self.left_s - _PROOF_LEAST * self.budget_s
+        plan = TrialPlan("", budget_s=_TIMED * self.budget_s, ends_at=ends_at)
+        patience_s = max(self.budget_s / 2, _LEAST_PATIENCE_S)
+        broke = self.runs.first(plan, patience_s)
+        self.ordered_s = time.monotonic()
+        self.forked_s = _FORKED_S + _FORKED * (self.ordered_s - self.began_s)
+        self._take(self.runs.base[0], broke, is_cut=broke == LATE)
+        self.foretelling = threading.Thread(target=self._foretell, args=(self.runs.base[0],), daemon=True)
+        self.told_by_s = self.ordered_s + _FORETELLING * self.budget_s
+        self.foretelling.start()
+        result, broke = self.runs.ordered(plan, self._order, patience_s)
         self._take(result, broke, is_cut=broke == LATE)
         self._try_cheap()
         self.found.kept = self.found.kept or _winners(self.found.last_looks, self.worth)
@@ -191,19 +197,12 @@ class _Course:
         dear = [name for name in order if SWITCHES[name].cost_s >= _DEAR_S]
         return [name for name in order if name not in dear], dear
 
-    def _order(self, base: TrialResult) -> None:
-        """The program waits: foretell in a thread, which may take its share of the time and no more, then say what to
-        try."""
+    def _order(self, _: TrialResult) -> None:
+        """The program waits: say what to try, once that is foretold or the time for it is over."""
         now_s = time.monotonic()
-        if self.foretelling is None:
-            self.run_s = now_s - self.began_s
-            self.forked_s = _FORKED_S + _FORKED * self.run_s
-            self.foretelling, self.told_by_s = (
-                threading.Thread(target=self._foretell, args=(base,), daemon=True),
-                (now_s + _FORETELLING * self.budget_s),
-            )
-            self.foretelling.start()
-        if self.runs.order.exists() or (self.foretelling.is_alive() and now_s < self.told_by_s):
+        self.forked_s, self.ordered_s = now_s - self.ordered_s if self.ordered_s else self.forked_s, 0.0
+        foretells = self.foretelling is not None and self.foretelling.is_alive()
+        if self.runs.order.exists() or (foretells and now_s < self.told_by_s):
             return
         cheap, dear = self._split()
         spare_s = self.left_s - self.for_proof_s

@@ -56,7 +56,8 @@ class TimeIsUp(CaptureError):
 
 
 class _Patience:
-    """Ends the program when it is done, or when its result has not changed for too long; tells what is tried."""
+    """Ends the program when it is done, or when its result has not changed for too long; tells what is tried. `waits`
+    is called again and again while the program waits for what to try."""
 
     def __init__(self, file: Path, patience_s: float, waits: Waits | None, tell: Tell) -> None:
         self._file, self.patience_s, self._waits, self._tell = file, patience_s, waits, tell
@@ -74,7 +75,7 @@ class _Patience:
             self._tell(f"{trying} is switched on and off")
         self._trying = trying
         is_done = phase == "done"
-        if phase == "recorded" and self._waits is not None:
+        if phase == "waiting" and self._waits is not None:
             self._waits(_read(self._file))
             self._since = time.monotonic()
         self.hung = not is_done and bool(said) and time.monotonic() - self._since > self.patience_s
@@ -115,7 +116,7 @@ class ProgramRuns:
     ) -> tuple[TrialResult, str]:
         """One process: what it found, and what ended it before it was done: that it hung, that the time was up, or its
         status and last words; empty for a program that came to its own end. `waits` is called again and again while the
-        program was recorded and waits for what to try. `CaptureError` where no step was seen."""
+        program waits for what to try. `CaptureError` where no step was seen."""
         began_s = time.monotonic()
         left_s = min(self.until_s - began_s, plan.ends_at - time.time())
         if left_s < _LEAST_S:
@@ -178,20 +179,23 @@ class ProgramRuns:
             return failure(what, f"make the program run alone first; all it printed is in {self.kept_log}")
         return failure(what, "call timesink.step() at the end of each step of the program, or give more with --budget")
 
-    def first(self, plan: TrialPlan, waits: Waits, patience_s: float) -> tuple[TrialResult, str]:
-        """The program as it is, timed and recorded, and then what `waits` orders, all in one process."""
-
-        def recorded(result: TrialResult) -> None:
-            self._stand_ready(result)
-            waits(result)
-
-        plan = replace(plan, capture=str(self.capture), order=str(self.order))
-        result, broke = self.once(plan, patience_s, recorded)
+    def first(self, plan: TrialPlan, patience_s: float) -> str:
+        """The program as it is, timed and then recorded, and what ended it before it was done. What tries changes is
+        another process: launches of one that a profiler was in stay slower after it."""
+        plan = replace(plan, capture=str(self.capture))
+        result, broke = self.once(plan, patience_s)
         if not result.steps_ms and result.period != Period() and broke != LATE:
             self.period = Period()  # it was over before enough of the longer ones came round
-            result, broke = self.once(plan, patience_s, recorded)
+            result, broke = self.once(plan, patience_s)
         self._check_timed(result, broke)
-        self.base.append(replace(result, tried=[], kept=(), rungs=[], joint=None, base_ms=[]))
+        self.base.append(result)
+        return broke
+
+    def ordered(self, plan: TrialPlan, waits: Waits, patience_s: float) -> tuple[TrialResult, str]:
+        """The program as it is, timed again, and then what `waits` orders, in one process."""
+        result, broke = self.once(replace(plan, order=str(self.order)), patience_s, waits)
+        if result.steps_ms:
+            self.base.append(replace(result, tried=[], kept=(), rungs=[], joint=None, base_ms=[]))
         return result, broke
 
     def fixed(self, names: Sequence[str] = (), capture: Path | None = None, budget_s: float = 60.0) -> TrialResult:

@@ -92,7 +92,7 @@ def test_channels_last_gives_every_weight_the_layout_of_its_gradient() -> None:
         optimizer.step()
 
     train(pictures)
-    program.optimizers.append(optimizer)
+    program._note_optimizer(optimizer)
     program._roots[id(model)] = model
     undo = lay_channels_last(program)
     train(program.around["channels_last"](lambda _, given: given)(model, pictures))

@@ -38,6 +38,10 @@ EVENT_QUERY: Final = Pattern(
     "^(?:cuda|cu|hip)EventQuery", "asks for an event, without waiting",
     "cudaEventQuery", "cudaEventSynchronize",
 )
+CAPTURE_MODE: Final = Pattern(
+    "^(?:cuda|cu|hip)ThreadExchangeStreamCaptureMode", "sees to it that what a thread asks disturbs no capture",
+    ("cudaThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"), "cudaStreamIsCapturing",
+)
 STREAM_WAIT: Final = Pattern(
     "^(?:cuda|cu|hip)StreamWaitEvent", "makes a stream wait, not the CPU",
     "cudaStreamWaitEvent", "cudaStreamSynchronize",

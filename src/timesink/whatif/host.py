@@ -12,7 +12,7 @@ import polars as pl
 
 from timesink._native import places
 from timesink.knowledge.assumptions import replay
-from timesink.knowledge.calls import LAUNCH, POLLS, call_kinds
+from timesink.knowledge.calls import CAPTURE_MODE, LAUNCH, POLLS, call_kinds
 from timesink.knowledge.ranges import AUTOGRAD
 from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
@@ -185,12 +185,14 @@ def _best_owner(
 
 
 def _watchers(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> set[int]:
-    """Numbers of the threads that ask whether work is done, and launch and compute nothing: such as NCCL's watchdog."""
+    """Numbers of the threads that ask whether work is done and launch and compute nothing, as NCCL's watchdog does,
+    which disturbs no capture by that; a loader's thread that pins memory asks, too, and is waited for."""
     calls, computing = trace.get(API_CALLS), {one for one, _, _ in thread_rows(trace.get(HOST_OPS), rank, threads)}
     found = set()
     for thread, first, last in thread_rows(calls, rank, threads):
         names = calls["name"][first:last].unique()
-        if thread not in computing and matches(names, POLLS).any() and not matches(names, LAUNCH).any():
+        asks = matches(names, POLLS).any() and matches(names, CAPTURE_MODE).any()
+        if asks and thread not in computing and not matches(names, LAUNCH).any():
             found.add(thread)
     return found
 

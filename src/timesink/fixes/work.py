@@ -22,7 +22,7 @@ from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.trace import Trace
-from timesink.recipes import Effort, Words, forwards, lists, model, partly, reads, training
+from timesink.recipes import Effort, Words, forwards, gradients, lists, model, partly, reads, training
 from timesink.whatif import Selection
 from timesink.whatif.changes.host import ScaleHost
 
@@ -127,7 +127,7 @@ NO_RECORDING: Final = Fix(
     of_pytorch=True,
 )
 NO_GRADIENTS: Final = Fix(
-    Words("no_gradients", "make what is no loss of the optimizer's weights under torch.no_grad()", Effort.LINES),
+    gradients.NO_GRADIENTS,
     answers=("work_unused/no_gradients",),
     change=drop_extra_work,
     of_pytorch=True,

@@ -1,6 +1,7 @@
 """Why a rank is late: what it does beyond its peers, and nothing that they do as well."""
 
 import operator
+import re
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def late_host(*, table: str, what: str) -> Trace:
             "",
             ", which prepares input at enumerate(",
         ),
-        ("`aten::sort`", "", ", which runs code that launches nothing at aten::sort"),
+        ("`aten::sort`", "", ", which computes on its CPU at aten::sort"),
         (LOADER, "`aten::sort`", ""),
     ],
 )
@@ -95,7 +96,8 @@ def test_ranks_that_are_late_in_turn_by_one_cause_are_named_with_it(what: str, o
         ("frames", "`json/decoder.py(343): raw_decode`", "python"),
         ("frames", "`torch/serialization.py(100): save`", "checkpoint"),
         ("os_calls", "`write`", "os_call"),
-        ("host_ops", "`aten::sort`", "python"),
+        ("host_ops", "`aten::sort`", "operators"),
+        ("host_ops", "`aten::add`", "operators"),
         ("", "", "python"),
     ],
 )
@@ -164,7 +166,7 @@ PLANTED = {
     "augmented_more_by_one_rank": "runs code that launches nothing",
     "tokens_packed_by_one_rank": "runs code that launches nothing",
     "records_parsed_by_one_rank": "runs code that launches nothing",
-    "one_thread_on_one_rank": "runs code that launches nothing",
+    "one_thread_on_one_rank": "computes on its CPU|runs code that launches nothing",  # nsys
 }
 CAPTURES = [(name, tool) for name in PLANTED for tool in ("torch", "nsys") if archive(name, tool).exists()]
 
@@ -186,7 +188,7 @@ def test_a_straggler_s_cause_is_said_with_it_and_promised_once(name: str, tool: 
     late, found, late_trace = straggler_of(name, tool, tmp_path)
     if late is None or ", which" not in late.message:
         return
-    assert PLANTED[name] in late.message
+    assert re.search(PLANTED[name], late.message)
     assert late.message.partition(", which")[2].partition(", and holds")[0] in page_of_trace(late_trace, 3).title
     parts = [one for card, one in found if card == late.cause and one.where.rank == late.where.rank]
     assert all(part.recoverable is None or part.recoverable.value <= 0.02 * (part.of_ms or 0) for part in parts)

@@ -370,10 +370,11 @@ def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, .
         own_fix = named[1].fix
         name = own_fix.name if own_fix is not None and not own_fix.title else named[1].bottleneck.value
         by_name.setdefault(name, []).append(named)
+    mended: dict[str, Sequence[Named]] = {**{one.fix.name: one.findings for one in found}, **by_name}
     for name, own_findings in by_name.items():
         words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
         answers = tuple(dict.fromkeys(_rule_name(card) for card, _ in own_findings))
-        parts = tuple(one.fix.name for one in found if _are_causes(one.findings, own_findings))
+        parts = tuple(part for part, of_it in mended.items() if _are_causes(of_it, own_findings))
         found.append(Candidate(Fix(Words(name, words), answers=answers, subsumes=parts), tuple(own_findings), rules))
     return tuple(found)
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.waits import collective_waits
+from timesink.measures.idle.before_launches import slow_operators
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import READ, placed
 from timesink.measures.idle.input_pipeline import input_pipeline
@@ -25,7 +26,7 @@ from timesink.records import Record, field
 
 Reason = Literal[
     "loader", "copies", "sync", "allocator", "compile", "checkpoint", "garbage_collection", "logging", "os_call",
-    "python", "launches", "more", "larger", "slower",
+    "python", "launches", "operators", "more", "larger", "slower",
 ]  # fmt: skip
 """Of a late CPU, but for the last three: more kernels than the peers run, larger ones, or slower ones."""
 
@@ -86,7 +87,7 @@ def why_host_is_late(trace: Trace, device: Device) -> WhyLate | None:
     runs = peers_runs = 0.0
     if reason == "launches":
         runs, peers_runs = beside_peers(trace, device[0]).select(pl.sum("runs", "runs_peers")).row(0)
-    told: Reason = "more" if runs > _ALIKE * peers_runs > 0 else reason
+    told: Reason = "more" if runs > _ALIKE * peers_runs > 0 else _in_operators(trace, device, reason, part)
     return WhyLate(told, beyond[reason], share, part, place, runs, peers_runs)
 
 
@@ -99,7 +100,16 @@ def why_host_waits(trace: Trace, device: Device, within: Intervals) -> WhyLate |
     share = part.total_ns / max(within.total_ns, 1)
     if share <= _MOST:
         return None
-    return WhyLate(reason, per_step_ns(trace, device, part), share, part, _placed(trace, device, reason, part))
+    told = _in_operators(trace, device, reason, part)
+    return WhyLate(told, per_step_ns(trace, device, part), share, part, _placed(trace, device, reason, part))
+
+
+def _in_operators(trace: Trace, device: Device, reason: Reason, part: Intervals) -> Reason:
+    """The reason, but "operators" where most of the host's own work is in long ones, as their rule has it."""
+    if reason in ("python", "launches"):
+        long_ns = sum((one.intervals & part).total_ns for one in slow_operators(trace) if one.device == device)
+        return "operators" if long_ns > _MOST * part.total_ns else reason
+    return reason
 
 
 def _placed(trace: Trace, device: Device, reason: Reason, part: Intervals) -> dict[str, Any]:

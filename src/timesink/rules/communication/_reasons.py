@@ -1,11 +1,12 @@
 """The words of why a rank is late, what helps, and where it is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from timesink.diagnosis.judge import said_advice
 from timesink.diagnosis.rule import rule_texts
+from timesink.measures.idle.before_launches import computing_share
 from timesink.measures.ranks.why_late import (
     Reason,
     WhyLate,
@@ -41,6 +42,7 @@ _WORDS: Final[Mapping[Reason, _Words]] = {
     "os_call": _Words("is in system calls", "operating-system"),
     "python": _Words("runs code that launches nothing", "host-python", "python"),
     "launches": _Words("is slow to launch its kernels", "launch-bound"),
+    "operators": _Words("is in operators that take long on the CPU", "host-operators"),
     "more": _Words(
         "has {runs:.3g} kernels to run in a step where the others have {peers_runs:.3g}",
         advice="Give every rank as many passes a step: deal micro-batches, evaluation and extra passes out over them.",
@@ -72,22 +74,24 @@ def said_reason(trace: Trace, device: Device, late_by: str, held_ns: float) -> S
     """Why a rank is late by one side; empty where what it has beyond its peers does not make half of it."""
     sides = {"host_ns": why_host_is_late, "device_ns": why_device_is_late}
     found = sides[late_by](trace, device) if late_by in sides else None
-    return _said(trace, found) if found is not None and 2 * found.excess_ns > held_ns else SaidReason()
+    return _said(trace, device, found) if found is not None and 2 * found.excess_ns > held_ns else SaidReason()
 
 
-def said_in_turn(trace: Trace, late: Iterable[tuple[Device, Intervals]]) -> SaidReason:
+def said_in_turn(trace: Trace, late: Sequence[tuple[Device, Intervals]]) -> SaidReason:
     """Why ranks are late in turn, each in its time; empty where that is not one reason for all."""
     found = [why_host_waits(trace, device, within) for device, within in late]
     reasons = {None if one is None else one.reason for one in found}
     first = found[0] if len(reasons) == 1 and found else None
-    return SaidReason() if first is None else _said(trace, first)
+    return SaidReason() if first is None else _said(trace, late[0][0], first)
 
 
-def _said(trace: Trace, found: WhyLate) -> SaidReason:
+def _said(trace: Trace, device: Device, found: WhyLate) -> SaidReason:
     words, place = _WORDS[found.reason], found.place
     does, variant = words.does.format(runs=found.runs, peers_runs=found.peers_runs), words.variant
     if found.reason == "copies" and (way := {"h2d": "to", "d2h": "from"}.get(place["copies"] or "")):
         does, variant = f"{does} {way} its GPU", place["copies"]
+    if found.reason == "operators" and 2 * computing_share(trace, device) > 1:
+        does, variant = "computes on its CPU", "computes"
     line = place.get("file") and place.get("line") and f"{Path(place['file']).name}:{place['line']}"
     names = {"at": line or place.get("host_op"), "in range": place.get("range")}
     said = " ".join([does, *(f"{joint} {name}" for joint, name in names.items() if name)])

@@ -168,7 +168,7 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
     sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
     late_by = max(sums, key=lambda name: sums[name])
-    why = said_in_turn(trace, _in_turn(trace, late, latest)) if late_by == "host_ns" else SaidReason()
+    why = said_in_turn(trace, [*_in_turn(trace, late, latest)]) if late_by == "host_ns" else SaidReason()
     figures = {
         "gain_ratio": gain,
         "latest": ranks_text(tuple(latest)),

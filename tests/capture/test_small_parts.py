@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import timesink
 from timesink.capture.agent import is_bystander
-from timesink.capture.agent.marks import Counted
+from timesink.capture.agent.marks import OneThatCounts
 from timesink.capture.agent.recorders import GarbageMarks
 from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.errors import CaptureError, missing
@@ -338,7 +338,7 @@ class Stepper:
 
 
 def test_what_counts_is_the_first_as_long_as_the_program_has_it_and_uses_it() -> None:
-    counted, first, second = Counted(), Stepper(), Stepper()
+    counted, first, second = OneThatCounts(), Stepper(), Stepper()
     assert counted.counts(first) and not counted.counts(second) and counted.counts(first)
     del first
     assert counted.counts(second)  # nobody else held the first
@@ -349,7 +349,7 @@ def test_what_counts_is_the_first_as_long_as_the_program_has_it_and_uses_it() ->
 
 
 def test_of_optimizers_made_anew_each_has_its_turns() -> None:
-    counted, kept = Counted(), Stepper()
+    counted, kept = OneThatCounts(), Stepper()
     for _ in range(5):
         made = Stepper()
         assert counted.counts(made) and counted.counts(made)
@@ -358,5 +358,5 @@ def test_of_optimizers_made_anew_each_has_its_turns() -> None:
 
 
 def test_what_cannot_be_watched_counts_too() -> None:
-    counted, rows = Counted(), [1, 2]  # a list has no weak reference
+    counted, rows = OneThatCounts(), [1, 2]  # a list has no weak reference
     assert counted.counts(rows) and not counted.counts([3]) and counted.counts(rows)

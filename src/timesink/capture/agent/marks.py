@@ -35,7 +35,7 @@ class StepMark(IntEnum):
     EXPLICIT = 7
 
 
-class Counted:
+class OneThatCounts:
     """Which of several things counts (optimizers, data sets): the first that is seen, as long as the program has it and
     uses it; then the next. A program that makes an optimizer for each task or phase has steps all the while."""
 

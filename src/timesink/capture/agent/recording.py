@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter  # the program may set `time.perf_counter`; this one is from before
 from typing import Any, NoReturn
 
-from timesink.capture.agent.marks import Counted, Sightings, StepMark
+from timesink.capture.agent.marks import OneThatCounts, Sightings, StepMark
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
 from timesink.capture.agent.settings import program_settings
 from timesink.capture.agent.start_up import StartUpWatch
@@ -54,7 +54,7 @@ class Agent:
         self._status: Status | None = None
         self._recorder: Recorder = Recorder()
         self._watch: Stopwatch | None = None
-        self._optimizer, self._data = Counted(), Counted()
+        self._optimizer, self._data = OneThatCounts(), OneThatCounts()
 
     @property
     def facts(self) -> dict[str, Any]:

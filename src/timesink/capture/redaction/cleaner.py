@@ -28,7 +28,7 @@ _DIGITS_OF_A_COUNT, _LONG_NUMBER = 3, 5
 _LONGEST_UNIT = 24  # characters
 
 
-class Place(NamedTuple):
+class Spelling(NamedTuple):
     """What words of a place may be: digits that may stand alone in a row or within a word, and whether codes may stand
     without a word."""
 
@@ -37,8 +37,8 @@ class Place(NamedTuple):
     codes: bool
 
 
-FREE: Final = Place(alone=4, within=3, codes=False)
-KERNEL: Final = Place(alone=6, within=6, codes=True)
+FREE: Final = Spelling(alone=4, within=3, codes=False)
+KERNEL: Final = Spelling(alone=6, within=6, codes=True)
 
 
 class Cleaner:
@@ -186,7 +186,7 @@ class Cleaner:
         file, dot, suffix = chunk.rpartition(".")
         return f"{self._out(file)}.{suffix}" if dot and suffix in texts.SUFFIXES else self._out(chunk)
 
-    def _word(self, found: re.Match[str], place: Place = FREE) -> str:
+    def _word(self, found: re.Match[str], place: Spelling = FREE) -> str:
         word = found.group()
         return word if _GONE.match(word) or is_listed(word, place) else self._out(word)
 
@@ -293,7 +293,7 @@ def _parts_of_key(key: str) -> list[str]:
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
-def is_listed(word: str, place: Place = FREE) -> bool:
+def is_listed(word: str, place: Spelling = FREE) -> bool:
     """Whether the lists know every part of a word, and one part at least says something. A number is judged with those
     beside it."""
     if (
@@ -318,7 +318,7 @@ def _short_words() -> frozenset[str]:
     return kept_texts.SHORT_WORDS | {word for word in lists.words() if len(word) < _LONG_WORD}
 
 
-def _says(part: str, place: Place) -> bool:
+def _says(part: str, place: Spelling) -> bool:
     """Whether letters and digits in a row are words of the list, a long one for each number between them, with few
     digits."""
     pieces = texts.PIECE.findall(part)
@@ -337,7 +337,7 @@ _DIGITS, _GROUP = re.compile("[0-9]+"), re.compile("[0-9A-Za-z]+")  # parts of w
 _LONG_WORD, _MOST_SINGLE = 3, 2  # letters of a word that says something, and letters that stand alone beside it
 
 
-def _is_short(text: str, place: Place) -> bool:
+def _is_short(text: str, place: Spelling) -> bool:
     return sum(map(str.isdecimal, text)) <= place.alone
 
 

@@ -183,7 +183,8 @@ MODIFIERS: Final = frozenset(_MODIFIERS.split())
 """What stands behind their dots."""
 _CODES = """
 T# c# im#col#d #ul #ull #l #u #f sm# SM SM# Sm# nn tn nt TN NN NT TT TNN TNT NTN NTT NNN NNT bf# f# tf# fp# f#f#
-f#f#f# tf#f# bf#f# bf#bf# f#bf# s# i# u# e#m# e#m#e#m# e#m#f# e#m#bf# bz t h k n v S o B nv v# g# r# k# d d# #d #D #C# #x NS HMMA bx bx# ex#
+f#f#f# tf#f# bf#f# bf#bf# f#bf# s# i# u# e#m#
+e#m#e#m# e#m#f# e#m#bf# bz t h k n v S o B nv v# g# r# k# d d# #d #D #C# #x NS HMMA bx bx# ex#
 bt wt ws wr ta tb bn tr fw bw mh ck dq rf nd kv vs# LL cga alg# to do on me no at rc r#c c#r ll#mi ogs w# p# x# MT MI
 SN AFC# CLR# IU# K# LPA# LPB# LPM# LWPMn# MO# NTn# NTA# NTB# NTC# NTD# NTM# PGR# PLR# PKA# SIA# SS# SPO# SSO# SVW#
 VSn# VWA# VWB# WS# WG WG# GLS# SK# USL# BH HA BBS BS SB AS HHS HSS SS HS II DD ZZ CC cu# m# b# h# align# Policy#

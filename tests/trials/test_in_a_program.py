@@ -13,7 +13,8 @@ from tests.trials.program import PROGRAM
 import timesink
 from timesink.capture.running import INJECT
 from timesink.trials.agent import VARIABLE
-from timesink.trials.records import TrialPlan, alike_losses
+from timesink.trials.receipts import alike_losses
+from timesink.trials.records import TrialPlan
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.run import ProgramRuns, recorded, shares_of_lines, waits_of_step
 from timesink.trials.workplace import open_workplace

@@ -11,6 +11,7 @@ from timesink.recipes import Drift
 from timesink.trials.agent import Script, Trial
 from timesink.trials.course import _promise, _winners
 from timesink.trials.pairs import Pair, TimedBlock, interval, is_decided
+from timesink.trials.receipts import alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
     Confirmed,
     Foretold,
@@ -20,9 +21,6 @@ from timesink.trials.records import (
     TrialPlan,
     TrialResult,
     Tried,
-    alike_losses,
-    hold_losses,
-    stray_weights,
 )
 from timesink.views.trial import conclusion, trial_page
 

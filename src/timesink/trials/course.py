@@ -27,8 +27,8 @@ from timesink.recipes.table import EXCLUDED_BY, RECIPES, SWITCHES
 from timesink.sandbox.runs import Sandbox
 from timesink.trials.agent import TIME_WAS_UP
 from timesink.trials.apart import ProgramApart
+from timesink.trials.receipts import TOLERATED, alike_losses, hold_losses
 from timesink.trials.records import (
-    TOLERATED,
     Confirmed,
     Foretold,
     TrialAnswer,
@@ -36,8 +36,6 @@ from timesink.trials.records import (
     TrialPlan,
     TrialResult,
     Tried,
-    alike_losses,
-    hold_losses,
 )
 from timesink.trials.run import LATE, ProgramRuns, Tell, TimeIsUp, foretell, recorded, unheard
 from timesink.units import share_text
@@ -49,7 +47,7 @@ _CHANCE, _CHANCE_OF_DEAR = 0.8, 0.4  # that what is foretold of a change, or of 
 _KNOWABLE: Final = 0.5  # a replay knows no gain beyond this share: it does not know what hides behind what goes away
 _UNTOLD: Final = 0.02
 _TIMED, _CHEAP, _DEAR, _FORETELLING, _PROOF_LEAST = 0.1, 0.4, 0.35, 0.1, 0.2
-"""Shares of the budget: timing one run, cheap switches, one compiler, what is foretold, the least for proof."""
+"""Shares of the budget: timing one run, cheap switches, compilers, what is foretold, the least for proof."""
 _FORKED_S, _FORKED = 2.0, 0.25  # what a later run takes, by what the first one took until it was recorded
 _PROOF: Final = 3.2  # of those are kept back for proof, or so much of the budget:
 _PROOF_SHARE: Final = 0.4
@@ -200,7 +198,8 @@ class _Course:
     def _order(self, _: TrialResult) -> None:
         """The program waits: say what to try, once that is foretold or the time for it is over."""
         now_s = time.monotonic()
-        self.forked_s, self.ordered_s = now_s - self.ordered_s if self.ordered_s else self.forked_s, 0.0
+        if self.ordered_s:  # the first time
+            self.forked_s, self.ordered_s = now_s - self.ordered_s, 0.0
         foretells = self.foretelling is not None and self.foretelling.is_alive()
         if self.runs.order.exists() or (foretells and now_s < self.told_by_s):
             return

@@ -23,16 +23,13 @@ from timesink.fixes.table import BY_NAME
 from timesink.recipes.source import Proposal, Source
 from timesink.recipes.table import EDITS, proposals, unified
 from timesink.trials.apart import ProgramApart
+from timesink.trials.receipts import TOLERATED, alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
-    TOLERATED,
     Decided,
     Foretold,
     Repair,
     RepairAnswer,
     TrialResult,
-    alike_losses,
-    hold_losses,
-    stray_weights,
 )
 from timesink.trials.run import ProgramRuns, Tell, foretell, recorded, shares_of_lines, unheard, waits_of_step
 from timesink.trials.workplace import Workplace

@@ -32,7 +32,7 @@ from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
-from timesink.measures.ranks.telling import telling, telling_text
+from timesink.measures.ranks.telling import telling
 from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.known import known
@@ -106,7 +106,6 @@ def diagnose(
         partial="; ".join(trace.damage),
         notes=(
             *(unclaimed(trace, parts, [finding for _, finding in findings]) if looked_at else ()),
-            *(Note(sentence) for sentence in (telling_text(whole),) if sentence),
             *headline.notes(trace, whole),
             *headline.steps_apart(usual),
             *(Note(sentence) for sentence in _left_open(rulings)),

@@ -26,6 +26,7 @@ from timesink.diagnosis.words import (
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.ranks.paces import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
+from timesink.measures.ranks.telling import telling_text
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
 from timesink.measures.timeline import device_names, device_timeline, of_device
@@ -204,9 +205,9 @@ def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
 
 
 def notes(trace: Trace, whole: Trace) -> tuple[Note, ...]:
-    """What ranks differ in, what the reader noted on the import, and what limits the figures, in this order; `whole` is
-    the trace of all ranks."""
-    collected = [Note(text) for text in _unequal_ranks(whole)]
+    """Which ranks are looked into, what ranks differ in, what the reader noted on the import, and what limits the
+    figures, in this order; `whole` is the trace of all ranks."""
+    collected = [Note(text) for text in (telling_text(whole), *_unequal_ranks(whole)) if text]
     collected += [Note(note.message, note.kind.value, note.count, note.table) for note in trace.notes]
     collected += [Note(text) for text in replay_notes(trace)]
     if not_diagnosable(trace) is not None:

@@ -10,7 +10,7 @@ from timesink.diagnosis.plan import Joint
 from timesink.diagnosis.verdicts import Finding, Where
 from timesink.measures.kernels.classification import modules
 from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.lines.stacks import longest_line
+from timesink.measures.lines.common import longest_line
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import Record

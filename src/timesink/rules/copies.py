@@ -20,7 +20,7 @@ from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.charges import pageable_calls
-from timesink.measures.lines.stacks import longest_line
+from timesink.measures.lines.common import longest_line
 from timesink.measures.steps.per_step import share_of_step
 from timesink.measures.timeline import Device, device_timeline
 from timesink.measures.timeline.attribution import launch_links

@@ -45,8 +45,7 @@ from timesink.measures.habits.unused_work import partly_used, recorded_in_vain
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.kernels.facts import saved_per_step_ns
-from timesink.measures.lines.common import common_line
-from timesink.measures.lines.stacks import longest_line
+from timesink.measures.lines.common import common_line, longest_line
 from timesink.measures.repeats.kinds import Kind
 from timesink.measures.repeats.one_pass import one_passes
 from timesink.measures.repeats.order import HOST

@@ -1,10 +1,9 @@
-"""Looks at one step are looks at all that call the same; and the line that a loop is at, of the lines within it."""
+"""Looks at one step are looks at all that call the same."""
 
 import pytest
 from tests.tables import trace_of
 
 from timesink.measures.lines.folded import folded_samples
-from timesink.measures.lines.stacks import heaviest_line, stack_book, stack_of_text
 from timesink.model.trace import Trace
 
 
@@ -55,29 +54,3 @@ def test_steps_of_other_operators_and_stacks_of_calls_stay(trace: Trace) -> None
 
 def test_a_thread_that_calls_nothing_goes_by_time() -> None:
     assert times(steps(thread=7)) == pytest.approx([25, 75, 150, 250])
-
-
-def line(*weighted: tuple[str, float]) -> str:
-    trace = steps()
-    book = stack_book(trace)
-    found = heaviest_line(trace, [(book.number(stack_of_text(text)), weight) for text, weight in weighted])
-    return f"{found.file}:{found.line}" if found else ""
-
-
-LOOP = ";a.py(9): step;a.py(20): main"
-
-
-@pytest.mark.parametrize(
-    ("weighted", "where"),
-    [
-        ([(f"a.py({at}): f{LOOP}", 1.0) for at in (3, 4, 5)], "a.py:9"),  # a helper's lines: the call of it
-        ([(f"a.py(3): f{LOOP}", 2.0), (f"a.py(4): f{LOOP}", 1.0)], "a.py:3"),
-        ([(f"a.py(3): f{LOOP}", 3.0), ("a.py(10): step;a.py(20): main", 2.0)], "a.py:3"),
-        ([("a.py(1): x", 1.0), ("b.py(2): y", 2.0), ("c.py(3): z", 2.0)], "c.py:3"),  # none holds half
-        ([("", 9.0), ("a.py(1): x", 1.0)], "a.py:1"),
-        ([("", 1.0)], ""),
-    ],
-)
-def test_the_line_of_a_loop_is_where_its_time_comes_together(weighted: list[tuple[str, float]], where: str) -> None:
-    assert line(*weighted) == where
-    assert line(*reversed(weighted)) == where

@@ -7,7 +7,8 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.knowledge.frames import is_own
-from timesink.measures.lines.stacks import longest_line, op_stacks, stack_book, stack_of_text
+from timesink.measures.lines.common import longest_line
+from timesink.measures.lines.stacks import op_stacks, stack_book, stack_of_text
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 

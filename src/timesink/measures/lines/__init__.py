@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.idle.blame import idle_blame
+from timesink.measures.lines.common import heaviest_line
 from timesink.measures.lines.stacks import (
     NEAR_NS,
     Line,
     Stack,
     frame_nesting,
-    heaviest_line,
     of_frames,
     of_ranges,
     of_texts,

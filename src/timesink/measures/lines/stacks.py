@@ -7,9 +7,9 @@ Python of its own: it is at the line of the forward operator that made it, by au
 compiler's log was read too, `generated` leads on from there into compiled graphs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import Final, Literal
 
 import numpy as np
@@ -20,7 +20,6 @@ from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.measures.lines.folded import folded_samples
 from timesink.measures.lines.generated import Texts, fused_stacks
 from timesink.measures.steps import steps
-from timesink.measures.steps.marks import step_marks
 from timesink.measures.timeline.attribution import (
     attribution,
     host_places,
@@ -33,7 +32,7 @@ from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import Int64Array, IntArray, distinct, found_at
 from timesink.model.names import matches, of_each
 from timesink.model.nesting import THREAD, Nesting
-from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
+from timesink.model.tables import API_CALLS, FRAMES, GRAPH_NODES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record, State, field
 
@@ -139,7 +138,7 @@ def op_stacks(trace: Trace) -> Int64Array:
     number = np.full(host_op.size, -1, np.int64)
     for table, rows in ((ops, forward), (nodes, node), (calls, call), (ops, host_op)):
         _fill(number, rows, partial(_stacks_at, trace, table))
-    if _operators_have_stacks(trace):
+    if operators_have_stacks(trace):
         todo = np.flatnonzero((number < 0) & (host_op >= 0))
         number[todo] = of_texts(trace, ops["call_stack"][host_op[todo]])
     _fill(number, call, lambda at: of_ranges(trace, _ranges_of_calls(trace)[at]))
@@ -185,10 +184,10 @@ def _fused(stacks: list[Stack]) -> Stack:
     lines = sorted({(line.file or "", line.line or 0, line.function) for *_, line in stacks})
     file, line, function = lines[0]
     others = tuple(dict.fromkeys((other, at) for other, at, _ in lines[1:]))
-    return (*_calls_of_all(stacks), Line(function, file, line, "fused" if others else "line", others))
+    return (*calls_of_all(stacks), Line(function, file, line, "fused" if others else "line", others))
 
 
-def _calls_of_all(stacks: Iterable[Stack]) -> Stack:
+def calls_of_all(stacks: Iterable[Stack]) -> Stack:
     """The calls that all of these stacks are under, outermost first."""
     levels = zip(*(stack[:-1] for stack in stacks), strict=False)
     return tuple(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
@@ -362,63 +361,7 @@ def sampled_stacks(trace: Trace) -> pl.DataFrame:
     return known.filter(pl.col("stack") >= 0).sort("time_ns")
 
 
-def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:
-    """The line behind most of these rows of `device_ops`, each with its weight; None where none has a file."""
-    told = any(trace.get(table).height for table in (FRAMES, HOST_STACKS, GENERATED_KERNELS))
-    if not told and not _operators_have_stacks(trace):
-        return None
-    return heaviest_line(trace, zip(op_stacks(trace)[ops].tolist(), weight, strict=True))
-
-
-def heaviest_line(trace: Trace, stacks: Iterable[tuple[int, float]]) -> Line | None:
-    """The innermost line that holds at least half of what these stacks weigh, with all that it calls; where none
-    within the steps does, the heaviest of the innermost lines. Lines without a file are passed by.
-
-    Of `step` at 9 that calls `f` at 3, 4 and 5 in a loop, a third of the time each, that is the call at 9.
-    """
-    book, weights = stack_book(trace).stacks, dict[Stack, float]()
-    for number, weight in stacks:
-        told = _with_files(book[number]) if number >= 0 else ()
-        if told:
-            weights[told] = weights.get(told, 0.0) + weight
-    half, chain = sum(weights.values()) / 2, Stack()
-    while weights:
-        heaviest, weight = _heaviest(weights, len(chain))
-        if weight < half:
-            break
-        chain = (*chain, heaviest)
-        weights = {stack: weight for stack, weight in weights.items() if stack[:-1][: len(chain)] == chain}
-    if weights and (not chain or chain in _around_steps(trace)):
-        return _heaviest(weights, -1)[0]
-    return chain[-1] if chain else None
-
-
-def _heaviest(weights: Mapping[Stack, float], depth: int) -> tuple[Line, float]:
-    """The line at this depth of the stacks with the most weight."""
-    lines: dict[Line, float] = {}
-    for stack, weight in weights.items():
-        lines[stack[depth]] = lines.get(stack[depth], 0.0) + weight
-    return max(lines.items(), key=lambda line: (line[1], str(line[0].file), line[0].line or 0))
-
-
-def _with_files(stack: Stack) -> Stack:
-    return tuple(line for line in stack if line.file is not None)
-
-
-@remembered
-def _around_steps(trace: Trace) -> frozenset[Stack]:
-    """The calls that every look at a thread within the steps was under, from the outermost on: they hold the loop over
-    the steps, and no part of a step."""
-    known, marks, book = sampled_stacks(trace), step_marks(trace).frame, stack_book(trace).stacks
-    spans = marks.group_by("rank", "process").agg(pl.col("host_start_ns").min(), pl.col("host_end_ns").max())
-    within = known.join(spans, on=["rank", "process"]).filter(
-        pl.col("time_ns").is_between("host_start_ns", "host_end_ns")
-    )
-    seen = within.group_by(THREAD).agg(pl.col("stack").unique())["stack"].to_list()
-    calls = [_calls_of_all(map(_with_files, map(book.__getitem__, numbers))) for numbers in seen]
-    return frozenset(outer for chain in calls for outer in accumulate((line,) for line in chain))
-
-
-def _operators_have_stacks(trace: Trace) -> bool:
+def operators_have_stacks(trace: Trace) -> bool:
+    """Whether the profiler wrote a stack with each operator."""
     stacks = trace.get(HOST_OPS)["call_stack"]
     return stacks.null_count() < len(stacks)

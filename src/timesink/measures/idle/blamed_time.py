@@ -146,9 +146,10 @@ NOWHERE: Final[dict[str, Any]] = {"host": {}, "rows": (), **dict.fromkeys(_PLACE
 def placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
     """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"], stretches["end_ns"]))
-    stretches = stretches.with_columns(length)
-    longest = stretches.filter(length >= max(length.top_k(SHOWN_ROWS).min(), 1))  # type: ignore[type-var]
-    longest = longest.sort("length", "start_ns", descending=[True, False])
+    stretches = stretches.hstack([length])
+    length_ns, start_ns = length.to_numpy(), stretches["start_ns"].to_numpy()
+    longest = np.flatnonzero(length_ns >= max(length.top_k(SHOWN_ROWS).min(), 1))  # type: ignore[type-var]
+    longest = longest[np.lexsort((start_ns[longest], -length_ns[longest]))][:SHOWN_ROWS]
     place = (
         _by_place(trace, stretches)
         .filter(pl.col("length") == pl.col("length").max())
@@ -159,7 +160,7 @@ def placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[
     file, line = _own_line(trace, stretches, place)
     return {
         "host": _by_thread(trace, stretches, intervals),
-        "rows": tuple(longest["op_row"].head(SHOWN_ROWS).to_list()),
+        "rows": tuple(stretches["op_row"].gather(longest).to_list()),
         "file": file,
         "line": line,
         **{name: place[name] for name in _PLACE},
@@ -179,7 +180,7 @@ def _by_place(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
         told = _told(trace, stretches[rows])
         number, first = numbered_rows(told[_PLACE])
         total_ns = pl.Series("length", summed(number, told["length"].to_numpy(), first.size))
-        parts.append(told[_PLACE][first].with_columns(total_ns))
+        parts.append(told[_PLACE][first].hstack([total_ns]))
     return parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_PLACE).agg(pl.col("length").sum())
 
 

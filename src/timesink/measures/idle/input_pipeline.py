@@ -128,7 +128,8 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
     if marks.marker is not None and program_kind(trace) in FRAMEWORKS:
         again = sent_again(trace).select(*THREAD, "start_ns")
         launching, calls = launching_calls(trace), trace.get(API_CALLS)
-        launching = launching.with_columns(brings=pl.col("brings") & ~_among(launching, again))
+        if again.height:
+            launching = launching.with_columns(brings=pl.col("brings") & ~_among(launching, again))
         by_kernels = marks.marker is StepMarker.KERNEL_PATTERN
         heads = _before_copies(launching) if by_kernels else _heads(marks.frame, launching)
         heads = heads.filter(~_computed(trace, heads))

@@ -21,6 +21,11 @@ from timesink.model.trace import Trace, remembered
 
 _STEPS: Final = 2  # one window may be the whole capture
 _LEAST: Final = 3  # times a step: images and labels of one size are two
+_SENT: Final = pl.Schema(
+    {"rank": pl.Int32}
+    | {name: pl.Int64 for name in (*THREAD[1:], "call", "start_ns", "before_ns", "times")}
+    | {"is_first": pl.Boolean}
+)
 
 
 @remembered
@@ -36,13 +41,12 @@ def launching_calls(trace: Trace) -> pl.DataFrame:
     read = linked & (is_copy & ops["copy_kind"].eq_missing("d2h")).to_numpy()
     brings = np.ones(calls.height, np.bool_)
     brings[call[linked & ~sent]] = False
+    copied, answered = (summed(call[of], known[of], calls.height)[row] for of in (linked, read))
     launched = calls.select(*THREAD, "start_ns")[row].with_columns(
-        call=row,
-        brings=brings[row],
-        bytes=summed(call[linked], known[linked], calls.height)[row],
-        read=summed(call[read], known[read], calls.height)[row],
+        call=row, brings=brings[row], bytes=copied, read=answered
     )
-    return _without_answers(launched) if read.any() else launched
+    brought = copied[brings[row]]
+    return _without_answers(launched) if brought.size and answered.sum() >= brought.min() else launched
 
 
 def _without_answers(calls: pl.DataFrame) -> pl.DataFrame:
@@ -65,18 +69,24 @@ def sent_again(trace: Trace) -> pl.DataFrame:
     """What a thread sends of one size in a step as often as layers do, each after a kernel of the same pass: rank,
     process, thread, `call`, `start_ns`, `before_ns` (its thread's launch before), `times` in the step, and whether it
     `is_first` there."""
-    calls = launching_calls(trace).with_columns(before_ns=pl.col("start_ns").shift().over(THREAD))
-    turn = (~pl.col("brings")).cast(pl.Int64).cum_sum().over(THREAD)
-    calls = calls.with_columns(turn=turn, step=pl.Series(_step_of(trace, calls)))
+    calls = launching_calls(trace)
+    brings, size, step = calls["brings"].to_numpy(), calls["bytes"].to_numpy(), _step_of(trace, calls)
+    within = np.flatnonzero(brings & (step >= 0))
+    _, times = np.unique(np.stack((step[within], size[within])), axis=1, return_counts=True)
+    if times.max(initial=0) < _LEAST:
+        return pl.DataFrame(schema=_SENT)
+    calls = calls.with_columns(step=step, turn=(~brings).astype(np.int64)).with_columns(
+        pl.col("turn").cum_sum().over(THREAD), before_ns=pl.col("start_ns").shift().over(THREAD)
+    )
     back_ns = np.sort(trace.get(API_CALLS)["start_ns"].to_numpy()[backward_calls(trace)])
     passes = np.searchsorted(back_ns, calls["start_ns"].to_numpy())  # a batch comes once for each backward pass
     own = [*THREAD, "step", "bytes", "passes"]
-    sent = calls.with_columns(passes=pl.Series(passes)).filter("brings", pl.col("step") >= 0)
-    sent = sent.with_columns(
+    sent = calls.with_columns(passes=pl.Series(passes))[within].with_columns(
         times=pl.col("turn").n_unique().over(own), is_first=pl.col("start_ns") == pl.col("start_ns").min().over(own)
     )
-    known = sent.filter((pl.col("times") >= _LEAST) & pl.col("before_ns").is_not_null())
-    return known.select(*THREAD, "call", "start_ns", "before_ns", "times", "is_first")
+    return (
+        sent.filter((pl.col("times") >= _LEAST) & pl.col("before_ns").is_not_null()).select(_SENT.names()).cast(_SENT)
+    )
 
 
 def _step_of(trace: Trace, calls: pl.DataFrame) -> Int64Array:

@@ -83,7 +83,8 @@ class KindTeller:
 
     def tell(self, run: UnitRun, names: tuple[str, ...], share: Float64Array) -> KindTold:
         """The kind of a unit of these names, by its longest run, and why."""
-        reads = any(read in name for name in names for read in _READS)
+        said = " ".join(names)
+        reads = any(map(said.__contains__, _READS))
         where = self._range_around(run).lower()
         seen = max(_FEW, min(_UNITS_READ, CALLS_READ // len(names)))
         edges = pairwise(run.starts[: seen + 1].tolist())
@@ -161,7 +162,7 @@ class KindTeller:
         tensors = [[shapes_of(shapes) for _, shapes, _ in place] for place in places]
         flat = [shape for place in tensors for given in place for shape in given if shape]
         several = max(len({given[0] for given in place if given}) for place in tensors)
-        of_weights = sum(shape in known for shape in flat) / len(flat) if flat and known else 0.0
+        of_weights = sum(map(known.__contains__, flat)) / len(flat) if flat and known else 0.0
         of_parameters = "optimizer" in where or (several >= 2 and of_weights > _OF_PARAMETERS)
         if of_parameters and not any(map(_is_weighted, names)):
             return KindTold(Kind.PER_PARAMETER, f"{several} shapes, {of_weights:.0%} those of parameters")
@@ -174,7 +175,7 @@ class KindTeller:
         if is_own:
             other = f"{sum(known[shape] for shape in used):.0f} parameters, each used once"
             return KindTold(Kind.SIDE_BY_SIDE if along and not state else Kind.LAYERS, f"{other}; {along}".strip("; "))
-        grows = any(_grows(place) for place in tensors)
+        grows = any(map(_grows, tensors))
         of_pipeline = not self._is_alone  # whose micro-batches cannot be one pass
         said = (
             (grows, Kind.GROWS, "an operand grows by the same from unit to unit"),
@@ -204,7 +205,7 @@ class KindTeller:
         split, wholes = set[Shape](), list[Shape]()
         for name, shapes, given in self._calls(max(int(run.starts[0]) - _LOOKED_BEFORE, 0), int(run.starts[0])):
             full, numbers = (shapes_of_first(shapes), _numbers(given))
-            if full and numbers and any(word in name for word in _SPLITS) and -len(full) <= numbers[-1] < len(full):
+            if full and numbers and any(map(name.__contains__, _SPLITS)) and -len(full) <= numbers[-1] < len(full):
                 along = numbers[-1] % len(full)
                 size = full[along]
                 if size >= _LEAST_PARTS and round(count / size) and abs(round(count / size) * size - count) <= 2:
@@ -221,7 +222,7 @@ class KindTeller:
         a tensor of as many."""
         after, least = self._calls(run.stop, run.stop + _LOOKED_BEHIND), min(count // _JOINED, 2)
         for at, (name, shapes, _) in enumerate(after):
-            if any(word in name for word in _JOINS):
+            if any(map(name.__contains__, _JOINS)):
                 known = shapes_of(shapes)
                 is_untold = shapes.startswith("[[],")
                 sizes = [first[0] for first in _firsts(after[at + 1 : at + 3])] if is_untold else [len(known)]

@@ -73,7 +73,7 @@ class FrameSampler:
     """Looks from `start` until `stop`, which hands over what was seen as JSON; '' where that is nothing."""
 
     def __init__(self) -> None:
-        self._is_over = threading.Event()
+        self._has_begun, self._is_over = threading.Event(), threading.Event()
         self._seen: list[tuple[int, int, tuple[Place, ...]]] = []
         self._thread: threading.Thread | None = None
         self._switch_s = 0.0
@@ -85,10 +85,12 @@ class FrameSampler:
         sys.setswitchinterval(min(self._switch_s, _SWITCH_S if is_alone else _SHARED_SWITCH_S))
         self._thread = threading.Thread(target=self._watch, name="timesink", daemon=True)
         self._thread.start()
+        self._has_begun.set()
 
     def _watch(self) -> None:
         me, pause_s = threading.get_ident(), _SOONEST_S
         numbers, is_own = dict[int, int | None](), dict[int, bool]()
+        self._has_begun.wait()  # else the program is seen to wait for this thread
         while not self._is_over.wait(pause_s) and len(self._seen) < _MOST:
             began = time.thread_time()
             now_ns, frames = time.time_ns(), sys._current_frames()

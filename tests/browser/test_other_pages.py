@@ -53,13 +53,13 @@ FOLDED = """[...document.querySelectorAll('details:not(.shape) table, details:no
 
 
 def fits(page: Any, width: int) -> bool:
-    """Whether nothing is wider than the page, and every figure lies in it whole."""
+    """Whether nothing is wider than the page, and every figure lies in it whole, once the canvases have followed."""
     page.set_viewport_size({"width": width, "height": 900})
-    page.wait_for_timeout(50)  # the canvases follow the size
     inside = """[...document.querySelectorAll('figure, figure svg, figure canvas')].every(one => {
         const box = one.getBoundingClientRect(), around = one.closest('figure.picture') && innerWidth < 700;
         return box.left >= -1 && (box.right <= innerWidth + 1 || around && !matchMedia('print').matches); })"""
-    return bool(page.evaluate("document.documentElement.scrollWidth") <= width and page.evaluate(inside))
+    page.wait_for_function(f"document.documentElement.scrollWidth <= {width} && {inside}", timeout=5_000)
+    return True
 
 
 def test_a_page_of_kernels_shows_roofs_limiters_and_stalls(opened: Open, pages: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ _STEPS: Final = 2  # one window may be the whole capture
 _LEAST: Final = 3  # times a step: images and labels of one size are two
 _SENT: Final = pl.Schema(
     {"rank": pl.Int32}
-    | {name: pl.Int64 for name in (*THREAD[1:], "call", "start_ns", "before_ns", "times")}
+    | dict.fromkeys((*THREAD[1:], "call", "start_ns", "before_ns", "times"), pl.Int64)
     | {"is_first": pl.Boolean}
 )
 

@@ -23,7 +23,8 @@ test-all: $(VENV)/.dev
 
 # Every capture of the fault suite: one screen, true sentences, one price per change, the same steps without marks. CI reads
 # each tenth of them.
-SWEEP := tests/measures/timeline/test_autograd.py tests/measures/steps/test_stripped_marks.py tests/gate/test_gate.py
+SWEEP := tests/measures/timeline/test_autograd.py tests/measures/steps/test_stripped_marks.py tests/gate/test_gate.py tests/gate/test_damage.py \
+	tests/benchmarks/test_shown_work.py tests/benchmarks/test_serving.py tests/mcp/test_edit_loop.py
 sweep: $(VENV)/.dev
 	TIMESINK_SWEEP=all $(BIN)/python -m pytest $(PARALLEL) -m slow $(SWEEP)
 

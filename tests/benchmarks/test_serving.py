@@ -12,6 +12,7 @@ import pytest
 from benchmarks.lines.score import PROGRAMS, function_of, marked_lines, place
 from benchmarks.serving import adopt, suite
 from benchmarks.serving.score import Scored, scored
+from tests.profiles import takes_minutes
 
 import timesink
 from timesink.diagnosis.pricing import price_change
@@ -105,6 +106,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
+@takes_minutes
 def test_a_quick_run_fills_every_row_with_a_positive_figure() -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -13,6 +13,8 @@ pytest.importorskip("mcp.client", reason="mcp is not installed (pip install mcp)
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install duckdb)")
 pytest.importorskip("torch")
 
+from tests.profiles import first_of, takes_minutes
+
 from timesink.mcp import MARK
 from timesink.mcp.declared import Declared, judge_declared, next_declared
 from timesink.trials.workplace import head
@@ -64,6 +66,7 @@ def judged(declared: Declared) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@takes_minutes
 def test_an_agent_that_does_as_it_is_told_wins_and_stops(folder: Path) -> None:
     declared, skip, kept = serving(folder), list[str](), list[float]()
     for _ in range(3):
@@ -86,7 +89,7 @@ def test_an_agent_that_does_as_it_is_told_wins_and_stops(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cheat", CHEATS)
+@pytest.mark.parametrize("cheat", first_of(CHEATS))
 def test_a_cheat_is_refused_also_where_it_is_committed(folder: Path, cheat: str) -> None:
     declared = serving(folder)
     (folder / "train.py").write_text(PROGRAM.replace(*CHEATS[cheat]))

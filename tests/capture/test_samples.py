@@ -6,11 +6,12 @@ import threading
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.tables import trace_of
 
-from timesink.capture.agent.samples import MEMBER, FrameSampler
+from timesink.capture.agent.samples import MEMBER, FrameSampler, Known, _places
 from timesink.knowledge.frames import SAMPLES
 from timesink.measures.idle.input_pipeline import waits_for_work
 from timesink.model.tables import HOST_STACKS
@@ -110,3 +111,14 @@ def counted(count: int) -> int:
     for number in range(count):
         total += number
     return total
+
+
+def test_code_that_is_gone_lends_no_other_its_place() -> None:
+    """Functions made and dropped in turn, of the program and of a library, take each other's addresses."""
+    known = Known()
+    for number in range(400):
+        file = "/made/program.py" if number % 2 else "/usr/lib/python3/site-packages/made.py"
+        scope: dict[str, Any] = {"sys": sys}
+        exec(compile("def f(): return sys._getframe()", file, "exec"), scope)
+        _places(scope["f"](), known)
+        assert known[id(scope["f"].__code__)][1] == bool(number % 2)

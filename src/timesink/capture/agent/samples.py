@@ -33,17 +33,20 @@ Place = tuple[CodeType, int]
 """A function, and the instruction in it that is executed: its line is found later."""
 
 
-def _places(frame: FrameType | None, is_own: dict[int, bool]) -> tuple[Place, ...]:
-    """Innermost first; () where nothing of the stack is the program's own. `is_own` remembers by the address of code,
-    which its frame holds: to hash code reads all of it."""
+Known = dict[int, tuple[CodeType, bool]]
+"""Whether code is the program's own, by its address: to hash code reads all of it. It is held, or the address might be
+another's later."""
+
+
+def _places(frame: FrameType | None, known: Known) -> tuple[Place, ...]:
+    """Innermost first; () where nothing of the stack is the program's own."""
     found: list[Place] = []
     inner = frame
     while frame is not None and len(found) < _DEEPEST:
         code = frame.f_code
-        own = is_own.get(id(code))
-        if own is None:
-            own = is_own[id(code)] = bool(own_place(code))
-        if own:
+        if id(code) not in known:
+            known[id(code)] = code, bool(own_place(code))
+        if known[id(code)][1]:
             found.append((code, frame.f_lasti))
         frame = frame.f_back
     if found and inner is not None and found[0][0] is not inner.f_code:
@@ -89,7 +92,7 @@ class FrameSampler:
 
     def _watch(self) -> None:
         me, pause_s = threading.get_ident(), _SOONEST_S
-        numbers, is_own = dict[int, int | None](), dict[int, bool]()
+        numbers, known = dict[int, int | None](), Known()
         self._has_begun.wait()  # else the program is seen to wait for this thread
         while not self._is_over.wait(pause_s) and len(self._seen) < _MOST:
             began = time.thread_time()
@@ -99,7 +102,7 @@ class FrameSampler:
                 numbers = {**dict.fromkeys(frames), **numbers}
             for thread, frame in frames.items():
                 number = numbers[thread]
-                if thread != me and number is not None and (places := _places(frame, is_own)):
+                if thread != me and number is not None and (places := _places(frame, known)):
                     self._seen.append((now_ns, number, places))
             del frames, frame  # else what their variables hold lives on
             pause_s = max(_SOONEST_S, (time.thread_time() - began) / _SHARE)

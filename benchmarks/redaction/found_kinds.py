@@ -45,5 +45,3 @@ SECOND: dict[str, Maker] = {
     "backwards": lambda rng: _whole(_name(rng)[::-1] + _name(rng)[::-1]), "every second letter": lambda rng: _whole(".".join(_name(rng))), "hex by colons": _form("{h2}:{h2}:{h2}:{h2}:{h2}"), "date and name": _form("250113_[{w3}]_run"), "name and GPU": _form("[{w3}]_h100x8"), "host by rack": _form("[{w1}{d2}-r{d2}-u{d2}]"),
     "job of an array": _form("{d7}_{d2}"), "session of tmux": _form("[{w3}]:{d1}.{d1}"),
 }  # fmt: skip
-ROUNDS = (FIRST, SECOND)
-"""The second was written after the first had been scored once."""

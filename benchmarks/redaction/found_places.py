@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (rows of what is planted)
 """Places of the first two rounds of `found`: by the way through captures, exports, pages and files around a job."""
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ def _leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield way
 
 
-def in_value(
-    value: Any, write: Callable[[Any], bytes], name: str, mixing: Mixing = _mixed
-) -> dict[str, Planting]:
+def in_value(value: Any, write: Callable[[Any], bytes], name: str, mixing: Mixing = _mixed) -> dict[str, Planting]:
     """A place for each way that differs by more than the numbers of lists; an event's number is its category."""
     made: dict[str, Planting] = {}
     for way in _leaves(value):

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (rows of what is planted)
 """Places that no earlier round of `found` has: other captures, exports, pages, answers of ours and files around a job.
 
 A text is planted in other ways than there: as a scope, a member, a setting, an argument, in quotes, on a line of its own.
@@ -113,7 +114,7 @@ def _celled(content: bytes, table: str, column: str, cell: Any, title: str) -> P
         with closing(sqlite3.connect(":memory:")) as db:
             db.deserialize(content)
             string = None
-            if isinstance(cell, int) and column.lower().endswith(("id", "name")) and "StringIds" != table:
+            if isinstance(cell, int) and column.lower().endswith(("id", "name")) and table != "StringIds":
                 string = db.execute("SELECT value FROM StringIds WHERE id = ?", (cell,)).fetchone()
             if string:
                 db.execute("UPDATE StringIds SET value = ? WHERE id = ?", (mixed(string[0], text, title), cell))
@@ -179,10 +180,13 @@ def _answers() -> dict[str, tuple[str, dict[str, Planting]]]:
         path = Path(folder) / "trace.json"
         path.write_bytes(next(seed for seed in seeds.kineto() if seed[:1] == b"{"))
         told = diagnose(read(path, cache=False))
+        texts = {
+            form: re.sub(r"[\w/\\]+/trace\.json", "trace.json", render(told, form)) for form in ("json", "md", "text")
+        }
     return {
-        "diagnosis.json": ("diagnosis.json", _valued("diagnosis", json.loads(render(told, "json")))),
-        "diagnosis.md": ("diagnosis.md", _worded("diagnosis.md", render(told, "md"))),
-        "diagnosis.txt": ("diagnosis.txt", _worded("diagnosis.txt", render(told, "text"))),
+        "diagnosis.json": ("diagnosis.json", _valued("diagnosis", json.loads(texts["json"]))),
+        "diagnosis.md": ("diagnosis.md", _worded("diagnosis.md", texts["md"])),
+        "diagnosis.txt": ("diagnosis.txt", _worded("diagnosis.txt", texts["text"])),
     }
 
 

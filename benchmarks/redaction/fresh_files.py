@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (rows of what is planted)
 """Further files that lie beside captures, as their tools write them, without a secret."""
 
 from typing import Final

@@ -9,16 +9,127 @@ from random import Random
 from benchmarks.redaction.unseen_values import _foreign, _form, _of, _word
 from benchmarks.redaction.values import Maker, Secret
 
-_GIVEN = "James Mary Wei Yuki Priya Olga Ahmed Ines Lars Fatima Pedro Chloe Kenji Amara Sven Leila".split()
-_SURNAMES = "Smith Garcia Chen Nguyen Kowalski Okafor Mueller Rossi Tanaka Haddad Svensson Dubois Petrov Silva".split()
-_SHORT = "Li Wu Ng Xu Yi Bo Ko Ma Oh Hu Ye Lu".split()
-_CITIES = "Zurich Lausanne Osaka Bangalore Austin Toronto Haifa Tallinn Lyon Porto Krakow Nairobi".split()
-_CODE_NAMES = "falcon river thunder orchid copper glacier raven meadow saffron lantern walnut harbor".split()
-_DICE = "anchovy trombone velvet gopher marzipan tulip cactus ferret pudding wombat satchel nectar".split()
-_BAD_PASSWORDS = "qwerty letmein dragon monkey iloveyou sunshine princess football hunter shadow".split()
-_NATO = "alfa bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike oscar papa quebec romeo".split()
-_NUMBERS = "zero one two three four five six seven eight nine".split()
-_COMPANIES = "Initech Globex Hooli Vandelay Umbrella Wonka Cyberdyne Tyrell Soylent Massive".split()
+_GIVEN = [
+    "James",
+    "Mary",
+    "Wei",
+    "Yuki",
+    "Priya",
+    "Olga",
+    "Ahmed",
+    "Ines",
+    "Lars",
+    "Fatima",
+    "Pedro",
+    "Chloe",
+    "Kenji",
+    "Amara",
+    "Sven",
+    "Leila",
+]
+_SURNAMES = [
+    "Smith",
+    "Garcia",
+    "Chen",
+    "Nguyen",
+    "Kowalski",
+    "Okafor",
+    "Mueller",
+    "Rossi",
+    "Tanaka",
+    "Haddad",
+    "Svensson",
+    "Dubois",
+    "Petrov",
+    "Silva",
+]
+_SHORT = ["Li", "Wu", "Ng", "Xu", "Yi", "Bo", "Ko", "Ma", "Oh", "Hu", "Ye", "Lu"]
+_CITIES = [
+    "Zurich",
+    "Lausanne",
+    "Osaka",
+    "Bangalore",
+    "Austin",
+    "Toronto",
+    "Haifa",
+    "Tallinn",
+    "Lyon",
+    "Porto",
+    "Krakow",
+    "Nairobi",
+]
+_CODE_NAMES = [
+    "falcon",
+    "river",
+    "thunder",
+    "orchid",
+    "copper",
+    "glacier",
+    "raven",
+    "meadow",
+    "saffron",
+    "lantern",
+    "walnut",
+    "harbor",
+]
+_DICE = [
+    "anchovy",
+    "trombone",
+    "velvet",
+    "gopher",
+    "marzipan",
+    "tulip",
+    "cactus",
+    "ferret",
+    "pudding",
+    "wombat",
+    "satchel",
+    "nectar",
+]
+_BAD_PASSWORDS = [
+    "qwerty",
+    "letmein",
+    "dragon",
+    "monkey",
+    "iloveyou",
+    "sunshine",
+    "princess",
+    "football",
+    "hunter",
+    "shadow",
+]
+_NATO = [
+    "alfa",
+    "bravo",
+    "charlie",
+    "delta",
+    "echo",
+    "foxtrot",
+    "golf",
+    "hotel",
+    "india",
+    "juliett",
+    "kilo",
+    "lima",
+    "mike",
+    "oscar",
+    "papa",
+    "quebec",
+    "romeo",
+]
+_NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_COMPANIES = [
+    "Initech",
+    "Globex",
+    "Hooli",
+    "Vandelay",
+    "Umbrella",
+    "Wonka",
+    "Cyberdyne",
+    "Tyrell",
+    "Soylent",
+    "Massive",
+]
 
 
 def _whole(text: str) -> Secret:
@@ -93,6 +204,6 @@ FOURTH: dict[str, Maker] = {
     "architecture before": _form("sm90_[{w3}]_gemm_bf16"), "tile behind": _form("[{w3}]128x64"), "argument of a template": _form("at::native::vectorized_elementwise_kernel<4, [{w3}]::Fn>"), "lambda": _braced("[{w3}]::%lambda(int)#1%"), "operator of a library": _form("torch.ops.[{w3}].[{w2}]_fwd"), "dispatch key": _form("aten::[{w3}]_"),
     "frame": _form("[{w3}].py(12): [{w2}]_step"), "bound method": _form("<bound method [{C3}].f of [{w3}]>"), "object at": _form("<[{w3}].Loader object at 0x7f{h10}>"), "compiled from": _form("[{w3}]_fn_cuda_[{h16}]"), "three names": lambda rng: _whole(f"{rng.choice(_GIVEN)} {rng.choice(_GIVEN)} {rng.choice(_SURNAMES)}"), "name by underscores": lambda rng: _whole(f"{rng.choice(_GIVEN)}_{rng.choice(_SURNAMES)}".lower()),
     "initials and name": lambda rng: _whole(f"{_of(rng, 'ABCDEFG', 1)}. {rng.choice(_SURNAMES)}"), "town and year": lambda rng: _whole(f"{rng.choice(_CITIES)}{rng.randint(2019, 2026)}"), "code name glued": _some(_CODE_NAMES, 2, ""), "code name of camels": lambda rng: _whole("".join(word.title() for word in rng.sample(_CODE_NAMES, 2))), "passphrase by points": _some(_DICE, 3, "."), "company and machine": _told("{0}-dgx-{1}", [name.lower() for name in _COMPANIES]),
-    "digits in words": _some(_NUMBERS, 8), "pinyin": lambda rng: _whole(" ".join(f"{rng.choice('wang li xiao ming zhang hao'.split())}{rng.randint(1, 4)}" for _ in range(3))), "Thai": _foreign("กขคงจฉชซญ", 7), "Arabic": _foreign("ابتثجحخدذرزسش", 8), "Braille": _foreign("⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚", 8), "full-width letters": _moved(0xFF41),
+    "digits in words": _some(_NUMBERS, 8), "pinyin": lambda rng: _whole(" ".join(f"{rng.choice(['wang', 'li', 'xiao', 'ming', 'zhang', 'hao'])}{rng.randint(1, 4)}" for _ in range(3))), "Thai": _foreign("กขคงจฉชซญ", 7), "Arabic": _foreign("ابتثجحخدذرزسش", 8), "Braille": _foreign("⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚", 8), "full-width letters": _moved(0xFF41),
     "soft hyphens": _between("\u00ad"), "letters apart": _between(" "), "quoted printable": lambda rng: _whole("".join(f"={ord(letter):02X}" for letter in _word(rng, 3))), "reversed login": lambda rng: _whole(rng.choice(_SURNAMES).lower()[::-1]), "molecule": lambda rng: _whole("".join(rng.choice(["C", "N", "O", "(=O)", "c1ccccc1", "Cl", "[nH]", "S"]) for _ in range(14))), "volume of a card": _form("GPU-[{h8}-{h4}-{h4}-{h4}-{h12}]"),
 }  # fmt: skip

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.laws import examples
 
 from timesink import _native
+from timesink.knowledge.nsys_tables import ExportTable
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import sqlite
-from timesink.readers.nsys.export import ExportTable
 
 TABLE = ExportTable(
     "NVTX_EVENTS", {"start": "int64", "kind": "int32", "value": "real", "text": "text", "absent": "int64"}

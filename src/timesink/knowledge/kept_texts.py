@@ -1,9 +1,8 @@
 """The keys, tables and columns of profiles that `timesink capture --redact` keeps: those that readers take."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
+from timesink.knowledge import nsys_tables
 from timesink.knowledge.private_texts import CAPTURE_SETTINGS, DRIVER_VERSIONS, EXPORT_SETTINGS
 
 # fmt: off
@@ -70,92 +69,13 @@ PAGE_ATTRIBUTES: Final = frozenset((
     "preserveaspectratio", "r", "role", "rowspan", "scope", "stroke", "stroke-width", "tabindex", "text-anchor",
     "title", "transform", "type", "viewbox", "width", "x", "x1", "x2", "xmlns", "y", "y1", "y2",
 ))
-NSYS_COLUMNS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
-    "StringIds": ("id", "", "value"),
-    "CUPTI_ACTIVITY_KIND_KERNEL": (
-        "start end contextId streamId correlationId globalPid deviceId demangledName shortName mangledName "
-        "staticSharedMemory dynamicSharedMemory graphNodeId graphId registersPerThread gridX gridY gridZ blockX "
-        "blockY blockZ",
-        "", "",
-    ),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": (
-        "start end contextId streamId correlationId globalPid deviceId bytes copyKind srcKind dstKind "
-        "migrationCause graphNodeId",
-        "", "",
-    ),
-    "CUPTI_ACTIVITY_KIND_MEMSET": (
-        "start end contextId streamId correlationId globalPid deviceId bytes memKind graphNodeId", "", "",
-    ),
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (
-        "start end contextId streamId correlationId globalPid deviceId graphId graphExecId", "", "",
-    ),
-    "CUDA_GRAPH_NODE_EVENTS": ("start end eventClass globalTid graphNodeId originalGraphNodeId", "", ""),
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
-        "start end contextId streamId correlationId globalPid deviceId syncType deprecatedSyncType eventId "
-        "eventSyncId",
-        "", "",
-    ),
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
-        "contextId streamId correlationId globalPid deviceId eventId eventSyncId", "", "",
-    ),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start end globalTid nameId correlationId eventClass callchainId", "", ""),
-    "OSRT_API": ("start end globalTid nameId eventClass", "", ""),
-    "CUBLAS_EVENTS": ("start end globalTid nameId", "", ""),
-    "CUDNN_EVENTS": ("start end globalTid nameId", "", ""),
-    "PROFILER_OVERHEAD": ("start end globalTid nameId", "", ""),
-    "CUPTI_ACTIVITY_KIND_OVERHEAD": ("start end globalTid nameId correlationId overheadType", "", ""),
-    "NVTX_EVENTS": (
-        "start end eventType globalTid textId domainId category color uint64Value int64Value uint32Value "
-        "int32Value jsonTextId",
-        "doubleValue floatValue", "text jsonText",
-    ),
-    "MPI_P2P_EVENTS": ("start end globalTid textId", "", ""),
-    "MPI_COLLECTIVES_EVENTS": ("start end globalTid textId", "", ""),
-    "MPI_START_WAIT_EVENTS": ("start end globalTid textId", "", ""),
-    "MPI_OTHER_EVENTS": ("start end globalTid textId", "", ""),
-    "MPI_RANKS": ("globalTid rank", "", ""),
-    "SCHED_EVENTS": ("start globalTid threadState isSchedIn", "", ""),
-    "COMPOSITE_EVENTS": ("id start globalTid", "", ""),
-    "SAMPLING_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
-    "CUDA_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
-    "NVTX_PAYLOAD_SCHEMAS": ("", "", "name"),
-    "ThreadNames": ("globalTid nameId priority", "", ""),
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": (
-        "start globalPid address bytes memKind memoryOperationType streamId deviceId", "", "",
-    ),
-    "TARGET_INFO_GPU": (
-        "id cuDevice smCount computeMajor computeMinor l2CacheSize totalMemory memoryBandwidth clockRate", "", "name",
-    ),
-    "TARGET_INFO_CUDA_DEVICE": ("pid gpuId cudaId", "", ""),
-    "TARGET_INFO_GPU_METRICS": ("typeId metricId", "", "metricName"),
-    "GPU_METRICS": ("timestamp typeId metricId", "value", ""),
-    "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", "", ""),
-    "DIAGNOSTIC_EVENT": ("severity", "", "text"),
-    "META_DATA_EXPORT": ("", "", "name value"),
-    "EXPORT_META_DATA": ("", "", "name value"),
-    "META_DATA_CAPTURE": ("", "", "name value"),
-    "TARGET_INFO_SYSTEM_ENV": ("", "", "name value"),
-    "ENUM_CUDA_MEM_KIND": ("id", "", "name label"),
-    "ENUM_CUDA_MEMCPY_OPER": ("id", "", "name label"),
-    "ENUM_CUPTI_SYNC_TYPE": ("id", "", "name label"),
-    "ENUM_CUPTI_OVERHEAD_TYPE": ("id", "", "name label"),
-    "ENUM_CUDA_DEV_MEM_EVENT_OPER": ("id", "", "name label"),
-    "ENUM_SAMPLING_THREAD_STATE": ("id", "", "name label"),
-    "ENUM_NSYS_EVENT_TYPE": ("id", "", "name label"),
-})
-"""Of the tables of an nsys export that are kept, the columns of whole numbers, of numbers and of texts."""
-NSYS_SYMBOLS: Final = frozenset((
-    ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"), ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
-    ("CUPTI_ACTIVITY_KIND_KERNEL", "mangledName"),
-))
+NSYS_SYMBOLS: Final = ((nsys_tables.KERNELS.name, "demangledName"),)
 """Columns that refer to kernels' names."""
 NSYS_LABELS: Final = frozenset(("nameId", "textId", "jsonTextId", "symbol", "module"))
 """Columns, of any kept table, that refer to other texts."""
 NSYS_SETTINGS_KEPT: Final = {
-    "META_DATA_CAPTURE": CAPTURE_SETTINGS,
-    "META_DATA_EXPORT": EXPORT_SETTINGS,
-    "EXPORT_META_DATA": EXPORT_SETTINGS,
-    "TARGET_INFO_SYSTEM_ENV": DRIVER_VERSIONS,
+    nsys_tables.CAPTURE_META.name: CAPTURE_SETTINGS, nsys_tables.SYSTEM_INFO.name: DRIVER_VERSIONS,
+    **{table.name: EXPORT_SETTINGS for table in nsys_tables.EXPORT_META},
 }
 """Of tables of settings, the settings that say how to read the rest."""
 _OPCODES = """
@@ -182,13 +102,13 @@ SHL SIN SQRT STRONG SYNC SYNC_DEFER_BLOCKING SYS TANH TF32 TRANS U U16 U32 U64 U
 MODIFIERS: Final = frozenset(_MODIFIERS.split())
 """What stands behind their dots."""
 _CODES = """
-T# c# im#col#d #ul #ull #l #u #f sm# SM SM# Sm# nn tn nt TN NN NT TT TNN TNT NTN NTT NNN NNT bf# f# tf# fp# f#f#
+T# c# mxfp# im#col#d #ul #ull #l #u #f sm# SM SM# Sm# nn tn nt TN NN NT TT TNN TNT NTN NTT NNN NNT bf# f# tf# fp# f#f#
 f#f#f# tf#f# bf#f# bf#bf# f#bf# s# i# u# e#m#
 e#m#e#m# e#m#f# e#m#bf# bz t h k n v S o B nv v# g# r# k# d d# #d #D #C# #x NS HMMA bx bx# ex#
 bt wt ws wr ta tb bn tr fw bw mh ck dq rf nd kv vs# LL cga alg# to do on me no at rc r#c c#r ll#mi ogs w# p# x# MT MI
 SN AFC# CLR# IU# K# LPA# LPB# LPM# LWPMn# MO# NTn# NTA# NTB# NTC# NTD# NTM# PGR# PLR# PKA# SIA# SS# SPO# SSO# SVW#
 VSn# VWA# VWB# WS# WG WG# GLS# SK# USL# BH HA BBS BS SB AS HHS HSS SS HS II DD ZZ CC cu# m# b# h# align# Policy#
-LBSPPA# LBSPPB#
+LBSPPA# LBSPPB# f#f dk dv #d#d hsh hss hhh sss bsb bss
 """
 CODES: Final = frozenset(_CODES.split())
 """Codes between the underscores of a kernel's name, # for digits: types, layouts, tiles, what Tensile was set to."""

@@ -86,9 +86,9 @@ py cu cpp cuh h so json log txt
 SUFFIXES: Final = frozenset(_SUFFIXES.split())
 """Of files."""
 SIZES: Final = Pattern(
-    r"(?<!\d)\d{1,4}(?:x\d{1,4})+(?![\dA-Za-z])",
+    r"(?<!\d)\d{1,4}(?:x\d{1,4})+(?![\dA-Za-fh-z]|g(?!emm))",
     "a size in several dimensions, as of a kernel's tile (cuBLAS, cuDNN, CUTLASS)",
-    ("tilesize64x64x64", "warpgroupsize1x1x1", "128x128"), ("0x1f", "a1x2b3"),
+    ("tilesize64x64x64", "warpgroupsize1x1x1", "128x128", "s64x128x16gemm"), ("0x1f", "a1x2b3"),
 )
 LIBRARY_PATH: Final = Pattern(
     r"(?:.*/)?(?P<kept>(?:(?:python3\.\d{1,2}/)?(?:site|dist)-packages|python3\.\d{1,2}|timesink/capture)/.*)",

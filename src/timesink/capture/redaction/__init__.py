@@ -26,8 +26,8 @@ Redaction = Callable[[Unpacked, Path, Cleaner], object]
 """Writes a file anew to the path, with nothing but what is known."""
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 _BY_SUFFIX: dict[str, Redaction] = {
-    **dict.fromkeys((".json", ".jsonl"), redact_json),
-    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log", ".ranks", ".out", ".err"), redact_text),
+    **dict.fromkeys((".json", ".jsonl", ".sarif"), redact_json),
+    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log", ".ranks", ".out", ".err", ".collapsed"), redact_text),
     **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg", ".env"), redact_settings),
     **dict.fromkeys((".html", ".htm"), redact_page),
     **dict.fromkeys((".pickle", ".pkl"), redact_snapshot),

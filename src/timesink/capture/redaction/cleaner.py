@@ -25,6 +25,7 @@ _KEPT_ANSWERS = 100_000
 _LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
 # digits: of what somebody owns a count, and under a key that names no amount the longest that is nobody's
 _DIGITS_OF_A_COUNT, _LONG_NUMBER = 3, 5
+_DIGITS_BESIDE_GONE = 1  # of the name of a kernel, such as (instance 2)
 _LONGEST_UNIT = 24  # characters
 
 
@@ -169,7 +170,7 @@ class Cleaner:
 
     def _chunk(self, found: re.Match[str]) -> str:
         """What stands between spaces, brackets and quotes: a path, a placeholder of the source, or some words. Where a
-        word goes, digits beside it would tell of it: all goes."""
+        word goes, digits beside it and the rest of an address would tell of it: all goes."""
         chunk = found.group()
         if _GONE.match(chunk):
             return chunk
@@ -181,7 +182,7 @@ class Cleaner:
             rest = library["kept"] if library else chunk.rstrip("/").rpartition("/")[2]
             chunk = rest if library or chunk.count("/") > 1 else ""
         is_known = all(is_listed(word) for word in texts.WORD.findall(chunk))
-        if is_known or not any(map(str.isdecimal, chunk)):
+        if is_known or not ("@" in chunk or any(map(str.isdecimal, chunk))):
             return texts.WORD.sub(self._word, chunk)
         file, dot, suffix = chunk.rpartition(".")
         return f"{self._out(file)}.{suffix}" if dot and suffix in texts.SUFFIXES else self._out(chunk)
@@ -195,14 +196,17 @@ class Cleaner:
         text = found.group()
         amount = texts.AMOUNT.match(found.string[found.start() : found.end() + _LONGEST_UNIT])
         is_amount = amount is not None and amount.end() >= len(text)
-        return text if text[0] in MARKS + "P" or is_amount or _is_short(text, FREE) else self._out(text)
+        is_short = is_amount or sum(map(str.isdecimal, text)) <= FREE.alone
+        return text if text[0] in MARKS + "P" or is_short else self._out(text)
 
     def _numbers_of_symbol(self, found: re.Match[str]) -> str:
-        """The same, or the numbers of a template."""
+        """The same, or the numbers of a template; beside a word that goes digits would tell of it."""
         text, whole = found.group(), found.string
         before, after = whole[: found.start()].rstrip()[-1:], whole[found.end() :].lstrip()[:1]
         is_of_template = before in ("<", ",", ")") and after in (">", ",") and texts.LIST_OF_NUMBERS.match(text)
-        return text if text[0] in MARKS or is_of_template or _is_short(text, KERNEL) else self._out(text)
+        most = _DIGITS_BESIDE_GONE if self._gone else KERNEL.alone
+        is_short = is_of_template or sum(map(str.isdecimal, text)) <= most
+        return text if text[0] in MARKS or is_short else self._out(text)
 
     def _without(self, found: re.Match[str]) -> str:
         return self._out(found.group())
@@ -304,13 +308,19 @@ def is_listed(word: str, place: Spelling = FREE) -> bool:
         return True
     if place is KERNEL and (texts.OF_COMPILERS.match(word) or (word.startswith("_Z") and _is_mangled(word))):
         return True
-    parts = [part for part in texts.SIZES.sub("", word).split("_") if part]
+    parts = [part for part in texts.SIZES.sub("_", word).split("_") if part]
     alone = sum(len(part) for part in parts if part.isdecimal())
     named = [part for part in parts if not part.isdecimal()]
-    said = sum(_says(part, place) for part in named)
-    codes = sum(_DIGITS.sub("#", part) in kept_texts.CODES or part.lower() in _short_words() for part in named)
-    has_word = bool(said or (place.codes and codes))
-    return word.isascii() and has_word and said + codes >= len(named) and alone <= place.alone
+    said = [_says(part, place) for part in named]
+    is_known = all(is_said or _is_code(part) for part, is_said in zip(named, said, strict=True))
+    has_word = any(said) or (place.codes and bool(named))
+    return word.isascii() and has_word and is_known and alone <= place.alone
+
+
+def _is_code(part: str) -> bool:
+    """Whether it is a code of the list, or several with an x between, as of types that are multiplied."""
+    codes = _JOINED.split(_DIGITS.sub("#", part))
+    return part.lower() in _short_words() or kept_texts.CODES.issuperset(codes)
 
 
 @cache
@@ -334,11 +344,8 @@ def _says(part: str, place: Spelling) -> bool:
 
 
 _DIGITS, _GROUP = re.compile("[0-9]+"), re.compile("[0-9A-Za-z]+")  # parts of words
+_JOINED = re.compile("(?<=#)x(?=[a-z])")  # between codes
 _LONG_WORD, _MOST_SINGLE = 3, 2  # letters of a word that says something, and letters that stand alone beside it
-
-
-def _is_short(text: str, place: Spelling) -> bool:
-    return sum(map(str.isdecimal, text)) <= place.alone
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)

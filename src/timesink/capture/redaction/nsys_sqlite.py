@@ -15,9 +15,11 @@ from typing import Any
 from timesink.capture.errors import failure
 from timesink.capture.redaction.cleaner import Cleaner, json_in
 from timesink.capture.redaction.packed import Unpacked
-from timesink.knowledge import kept_texts, private_texts
+from timesink.knowledge import kept_texts, nsys_tables, private_texts
 
-_STRINGS, _NVTX = "StringIds", "NVTX_EVENTS"
+_STRINGS, _NVTX = nsys_tables.STRINGS.name, nsys_tables.NVTX.name
+_TABLES = frozenset(table.name for table in nsys_tables.DECLARED)
+_TYPES = {"int64": "INTEGER", "int32": "INTEGER", "real": "REAL", "text": "TEXT"}
 _WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
 _OF_FRAMES = ("File", "Function")
 
@@ -42,7 +44,7 @@ class _Rewriting:
         self.db, self.cleaner = db, cleaner
         listed = db.execute("SELECT name, type, sql FROM old.sqlite_master").fetchall()
         plain = {name for name, kind, sql in listed if kind == "table" and not _is_virtual(sql)}
-        self.columns = {name: self._columns(name) for name in sorted(plain & kept_texts.NSYS_COLUMNS.keys())}
+        self.columns = {name: self._columns(name) for name in sorted(plain & _TABLES)}
         self.left_out = {name for name, kind, _ in listed if kind != "index"} - {*self.columns}
 
     def run(self) -> None:
@@ -58,9 +60,8 @@ class _Rewriting:
 
     def _columns(self, table: str) -> dict[str, str]:
         """The known columns that the old table has, with the kind of each. Its columns are no expressions."""
-        known = kept_texts.NSYS_COLUMNS[table]
-        typed = zip(("INTEGER", "REAL", "TEXT"), known, strict=True)
-        kinds = {name: kind for kind, names in typed for name in names.split()}
+        named = (one.columns for one in nsys_tables.DECLARED if one.name == table)
+        kinds = {name: _TYPES[kind] for columns in named for name, kind in columns.items()}
         found = [row[1] for row in self.db.execute(f"PRAGMA old.table_xinfo({_quote(table)})") if not row[6]]
         return {name: kinds[name] for name in found if name in kinds}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from timesink.capture.redaction import lists
 from timesink.capture.redaction.packed import Unpacked
-from timesink.knowledge import kept_texts
+from timesink.knowledge import kept_texts, nsys_tables
 from timesink.untrusted import masking, read_rows
 
 Texts = Iterator[str]
@@ -51,9 +51,9 @@ _OVERLAP = 300
 
 @cache
 def _of_formats() -> frozenset[str]:
-    columns = (name for kinds in kept_texts.NSYS_COLUMNS.values() for names in kinds for name in names.split())
+    of_exports = (name for table in nsys_tables.DECLARED for name in (table.name, *table.columns))
     keys = kept_texts.TRACE_KEYS | kept_texts.EVENT_KEYS | kept_texts.ARGUMENT_KEYS | kept_texts.KERNEL_ARGUMENTS
-    return keys | kept_texts.PAGE_COLUMNS | frozenset((*kept_texts.NSYS_COLUMNS, *columns))
+    return keys | kept_texts.PAGE_COLUMNS | frozenset(of_exports)
 
 
 def stays_as(text: str) -> str:
@@ -130,7 +130,7 @@ def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
         return (value for _, value, _ in pickletools.genops(Unpacked(path).whole()) if isinstance(value, str))
     if head.startswith(b"NVR\0"):
         return iter(())  # the message is written field by field, and holds bytes of numbers
-    walks = {".json": _of_json, ".jsonl": _of_json, ".html": _of_page, ".htm": _of_page}
+    walks = {".json": _of_json, ".jsonl": _of_json, ".sarif": _of_json, ".html": _of_page, ".htm": _of_page}
     return walks.get(kind, _of_lines)(Unpacked(path))
 
 

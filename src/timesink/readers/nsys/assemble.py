@@ -13,6 +13,8 @@ from typing import Final, Self
 
 import polars as pl
 
+from timesink.knowledge import nsys_tables
+from timesink.knowledge.nsys_tables import ColumnKind, ExportTable
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.model import tables as canonical
 from timesink.model.nesting import key_slices
@@ -22,7 +24,7 @@ from timesink.model.window import Window, touching
 from timesink.readers.nsys import device, host, ranges
 from timesink.readers.nsys import export as sources
 from timesink.readers.nsys.device import FrameByTable, with_process
-from timesink.readers.nsys.export import ColumnKind, Export, ExportTable, Keep
+from timesink.readers.nsys.export import Export, Keep
 from timesink.readers.nsys.folder import Folder
 from timesink.readers.nsys.identifiers import Strings, process_of, ranks_of
 from timesink.readers.nsys.session import ExportReading, capture_of, combined, with_sound_times
@@ -34,7 +36,7 @@ _OF_WORK: dict[str, ColumnKind] = {**_TIMES, "globalPid": "int64", "deviceId": "
 _OF_RANGES: dict[str, ColumnKind] = {**_TIMES, "textId": "int64", "text": "text", "eventType": "int32"}
 _OF_CALLS: dict[str, ColumnKind] = {**_TIMES, "eventClass": "int32"}
 _LAUNCHES = ExportTable(
-    sources.CALLS.name, {"start": "int64", "globalTid": "int64", "correlationId": "int64"}, ("start",)
+    nsys_tables.CALLS.name, {"start": "int64", "globalTid": "int64", "correlationId": "int64"}, ("start",)
 )
 
 
@@ -84,17 +86,17 @@ def survey(export: Export) -> ExportSurvey:
 
     for source in sources.DEVICE_WORK:
         look_at_work(source.name)
-    look_at_calls(sources.CALLS.name, host.CUDA_CALL_CLASSES)
-    look_at_calls(sources.OS_RUNTIME.name, host.OS_CALL_CLASSES)
+    look_at_calls(nsys_tables.CALLS.name, host.CUDA_CALL_CLASSES)
+    look_at_calls(nsys_tables.OS_RUNTIME.name, host.OS_CALL_CLASSES)
     before = len(bounds)
-    if bounds and export.tables.get(sources.NVTX.name, frozenset()) >= _OF_RANGES.keys():
+    if bounds and export.tables.get(nsys_tables.NVTX.name, frozenset()) >= _OF_RANGES.keys():
         strings, kinds = Strings.read(export), ranges.event_numbers(export, ranges.PUSH_POP)
 
         def see_operators(batch: pl.DataFrame) -> None:
             name = strings.own_or_of(batch["text"], batch["textId"])
             sound(batch.filter(name.str.contains(EMITTED_OPERATOR).fill_null(False) & batch["eventType"].is_in(kinds)))
 
-        look(sources.NVTX.name, _OF_RANGES, see_operators)
+        look(nsys_tables.NVTX.name, _OF_RANGES, see_operators)
     extent = (min(start for start, _ in bounds), max(end for _, end in bounds)) if bounds else None
     users_of, worked_of = (
         {name: pl.concat(seen[at]).unique().sort("globalPid", "deviceId") for name, seen in owners.items()}
@@ -121,8 +123,8 @@ class CutExport(Record):
         """The export, of which GPU work and calls are read at once."""
         held = {source: export.read(source, within(source, start, end)) for source in sources.DEVICE_WORK}
         lead = _lead(export, held, start, end)
-        held[sources.CALLS] = export.read(sources.CALLS, within(sources.CALLS, lead, end))
-        last = held[sources.CALLS]["end"].max()
+        held[nsys_tables.CALLS] = export.read(nsys_tables.CALLS, within(nsys_tables.CALLS, lead, end))
+        last = held[nsys_tables.CALLS]["end"].max()
         until = max(end, last) if isinstance(last, int) else end
         return cls(export, start, end, lead, until, held, export.path, export.tables, export.notes)
 
@@ -135,15 +137,15 @@ class CutExport(Record):
     def _keep(self, source: ExportTable) -> Keep | None:
         if source in _WHOLE or not source.columns.keys() & {"start", "timestamp"}:
             return None
-        if source is sources.SCHEDULING:
+        if source is nsys_tables.SCHEDULING:
             return _turns(self.lead, self.end)
-        if source is sources.NVTX:
+        if source is nsys_tables.NVTX:
             return _ranges(self.whole, self.lead, self.end)
-        start = self.start if source is sources.METRICS else self.lead
-        return within(source, start, self.synced_until if source is sources.SYNCHRONISATIONS else self.end)
+        start = self.start if source is nsys_tables.METRICS else self.lead
+        return within(source, start, self.synced_until if source is nsys_tables.SYNCHRONISATIONS else self.end)
 
 
-_WHOLE = (sources.GRAPH_NODE_EVENTS, sources.CALL_STACKS, sources.PYTHON_STACKS)
+_WHOLE = (nsys_tables.GRAPH_NODE_EVENTS, nsys_tables.CALL_STACKS, nsys_tables.PYTHON_STACKS)
 
 
 def _lead(export: Database | Folder, held: Mapping[ExportTable, pl.DataFrame], start: int, end: int) -> int:
@@ -209,11 +211,15 @@ def _turns(start: int, end: int) -> Keep:
 Tables = dict[Table, pl.DataFrame]
 
 _OTHERS: Final = (
-    (canonical.OS_CALLS, host.os_calls, (sources.OS_RUNTIME,)),
-    (canonical.PROFILER_OVERHEAD, host.profiler_overhead, (sources.OVERHEAD, sources.CUDA_OVERHEAD)),
-    (canonical.GRAPH_NODES, device.graph_nodes, (sources.GRAPH_NODE_EVENTS,)),
-    (canonical.HOST_STACKS, ranges.host_stacks, (sources.CPU_SAMPLES, sources.CALL_CHAINS, sources.PYTHON_SCHEMAS)),
-    (canonical.MEMORY_EVENTS, device.memory_events, (sources.MEMORY_USAGE,)),
+    (canonical.OS_CALLS, host.os_calls, (nsys_tables.OS_RUNTIME,)),
+    (canonical.PROFILER_OVERHEAD, host.profiler_overhead, (nsys_tables.OVERHEAD, nsys_tables.CUDA_OVERHEAD)),
+    (canonical.GRAPH_NODES, device.graph_nodes, (nsys_tables.GRAPH_NODE_EVENTS,)),
+    (
+        canonical.HOST_STACKS,
+        ranges.host_stacks,
+        (nsys_tables.CPU_SAMPLES, nsys_tables.CALL_CHAINS, nsys_tables.PYTHON_SCHEMAS),
+    ),
+    (canonical.MEMORY_EVENTS, device.memory_events, (nsys_tables.MEMORY_USAGE,)),
 )
 """Tables that depend on no other: what makes each, and the tables of an export of which it takes one to be there."""
 
@@ -237,7 +243,7 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
             tables[canonical.DEVICE_OPS], tables[canonical.API_CALLS]["process"]
         )
     del rows, users
-    if session.has(sources.SYNCHRONISATIONS):
+    if session.has(nsys_tables.SYNCHRONISATIONS):
         tables[canonical.SYNCS], tables[canonical.EVENT_WAITS] = host.syncs_and_waits(
             session, tables[canonical.API_CALLS]
         )
@@ -246,7 +252,7 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
         if session.has(*needed) and (frame := make(session)) is not None:
             tables[table] = frame
     worked = _worked(session, tables, seen)
-    if session.has(sources.METRICS):
+    if session.has(nsys_tables.METRICS):
         tables[canonical.GPU_METRICS] = device.gpu_metrics(session, worked)
     tables[canonical.DEVICES] = device.devices(session, worked)
     tables[canonical.SOURCES] = _sources(session, path, format_name)
@@ -282,7 +288,7 @@ def _add_ranges_and_states(session: ExportReading, tables: Tables, seen: ExportS
         tables[canonical.HOST_OPS] = ops
     if "NvtxEvents" in session.capture.traced or session.has(*ranges.LIBRARIES):
         tables[canonical.RANGES] = spans
-    if session.has(sources.SCHEDULING) or lock.height:
+    if session.has(nsys_tables.SCHEDULING) or lock.height:
         tables[canonical.THREAD_STATES] = combined(canonical.THREAD_STATES, [host.scheduled(session), lock])
 
 

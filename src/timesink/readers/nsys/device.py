@@ -5,11 +5,12 @@ from typing import Any
 
 import polars as pl
 
+from timesink.knowledge import nsys_tables
+from timesink.knowledge.nsys_tables import ExportTable
 from timesink.model.tables import DEVICE_OPS, DEVICES, GPU_METRICS, GRAPH_NODES, MEMORY_EVENTS
 from timesink.model.trace import NoteKind
-from timesink.readers.nsys import export as sources
 from timesink.readers.nsys import identifiers
-from timesink.readers.nsys.export import Export, ExportTable
+from timesink.readers.nsys.export import Export
 from timesink.readers.nsys.identifiers import COPY, MEMORY, process_of
 from timesink.readers.nsys.session import ExportReading, combined
 
@@ -27,7 +28,7 @@ def with_process(export: Export, rows: FrameByTable) -> FrameByTable:
     unowned = [name for name, frame in rows.items() if frame.height and "globalPid" not in export.tables[name]]
     only = 0
     if unowned:
-        callers = export.read(ExportTable(sources.CALLS.name, {"globalTid": "int64"}))["globalTid"]
+        callers = export.read(ExportTable(nsys_tables.CALLS.name, {"globalTid": "int64"}))["globalTid"]
         processes = process_of(callers).unique()
         only = processes[0] if len(processes) == 1 else 0
     return {
@@ -49,7 +50,12 @@ def gpu_users(rows: FrameByTable) -> list[tuple[int, int]]:
 
 def device_ops(session: ExportReading, rows: FrameByTable) -> pl.DataFrame:
     """`device_ops`. A graph traced as a whole is one row; of its kernels nothing is known, and a note says so."""
-    described = {sources.KERNELS: _kernels, sources.COPIES: _copies, sources.SETS: _sets, sources.GRAPHS: _graphs}
+    described = {
+        nsys_tables.KERNELS: _kernels,
+        nsys_tables.COPIES: _copies,
+        nsys_tables.SETS: _sets,
+        nsys_tables.GRAPHS: _graphs,
+    }
     parts = []
     for source, columns_of in described.items():
         frame = session.timed(rows.pop(source.name), source)
@@ -134,7 +140,7 @@ def graph_nodes(session: ExportReading) -> pl.DataFrame:
 
     A graph is captured into nodes, and each executable graph made of it has clones of these, which its kernels name.
     """
-    nodes = session.rows(sources.GRAPH_NODE_EVENTS).sort("originalGraphNodeId", nulls_last=False)
+    nodes = session.rows(nsys_tables.GRAPH_NODE_EVENTS).sort("originalGraphNodeId", nulls_last=False)
     nodes = nodes.unique("graphNodeId", keep="last", maintain_order=True)
     made = nodes.select("graphNodeId", pl.col("start"), "globalTid", pl.col("originalGraphNodeId"))
     for _ in range(_CLONES_OF_CLONES):
@@ -169,7 +175,7 @@ _DESCRIBED = {
 
 def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """`devices`: what each rank could see, and what it used; `worked` holds (rank, device)."""
-    gpus = session.export.read(sources.GPUS).unique("id", keep="first", maintain_order=True)
+    gpus = session.export.read(nsys_tables.GPUS).unique("id", keep="first", maintain_order=True)
     ordinals = _gpu_of_ordinal(session, gpus)
     rows = [(*row, ordinals.get(row, row[1])) for row in sorted({*worked, *ordinals})]
     seen = pl.DataFrame(rows, {"rank": pl.Int32, "device": pl.Int32, "id": pl.Int32}, orient="row")
@@ -180,7 +186,7 @@ def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.Dat
 
 def _gpu_of_ordinal(session: ExportReading, gpus: pl.DataFrame) -> dict[tuple[int, int], int]:
     """Which GPU of the machine each (rank, device ordinal) is, as far as the file tells."""
-    table = session.export.read(sources.CUDA_DEVICES)
+    table = session.export.read(nsys_tables.CUDA_DEVICES)
     gpus_seen = {
         (session.ranks.of_process[pid], ordinal): gpu
         for pid, gpu, ordinal in table.select("pid", "gpuId", "cudaId").iter_rows()
@@ -196,15 +202,15 @@ def _gpu_of_ordinal(session: ExportReading, gpus: pl.DataFrame) -> dict[tuple[in
 def gpu_metrics(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """`gpu_metrics`: each sample with the rank and ordinal of its GPU: of the ranks that saw it the lowest that
     `worked` (rank, device) there; of one that no rank saw the lowest rank."""
-    frame = session.rows(sources.METRICS)
-    names = session.export.read(sources.METRIC_NAMES)
+    frame = session.rows(nsys_tables.METRICS)
+    names = session.export.read(nsys_tables.METRIC_NAMES)
     names = names.unique(["typeId", "metricId"], keep="first", maintain_order=True)
     frame = frame.join(names, on=["typeId", "metricId"], how="left", maintain_order="left")
     lost = frame["metricName"].null_count()
     session.note(NoteKind.DATA_LOSS, "samples of counters that the file does not name", lost, GPU_METRICS)
     frame = frame.drop_nulls("metricName") if lost else frame
     gpu = pl.Series("gpu", frame["typeId"].to_numpy() & _GPU_IN_TYPE, dtype=pl.Int64)
-    ordinals = _gpu_of_ordinal(session, session.export.read(sources.GPUS))
+    ordinals = _gpu_of_ordinal(session, session.export.read(nsys_tables.GPUS))
     lowest_last = sorted(ordinals.items(), reverse=True)
     user_of = {number: user for user, number in sorted(lowest_last, key=lambda one: one[0] in worked)}
     numbers = gpu.unique(maintain_order=True)
@@ -219,9 +225,9 @@ def gpu_metrics(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl
 
 def memory_events(session: ExportReading) -> pl.DataFrame:
     """`memory_events`: allocations and releases of CUDA memory; host memory is device -1."""
-    frame = session.rows(sources.MEMORY_USAGE)
+    frame = session.rows(nsys_tables.MEMORY_USAGE)
     kind = MEMORY.words_of(session.export, frame["memKind"]).fill_null("unknown").cast(pl.String)
-    actions = {0: "Allocation", 1: "Deallocation", **identifiers.labels(session.export, sources.MEMORY_ACTIONS)}
+    actions = {0: "Allocation", 1: "Deallocation", **identifiers.labels(session.export, nsys_tables.MEMORY_ACTIONS)}
     action = frame["memoryOperationType"].replace_strict(actions, default="unknown", return_dtype=pl.String)
     released = (frame["memoryOperationType"] == _RELEASE).fill_null(False)
     on_host = pl.Series([-1], dtype=pl.Int32).new_from_index(0, frame.height)

@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace, extra
+from timesink.knowledge.nsys_tables import ExportTable
 from timesink.knowledge.profiler_texts import EVENT_TABLE
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import export as declared
-from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, ExportTable, Keep
+from timesink.readers.nsys.export import KNOWN, POLARS_TYPE, Keep
 from timesink.records import Record, field
 from timesink.untrusted.budget import TEXT_CHARACTERS, ReadLimits, way_out
 

@@ -5,12 +5,12 @@ Synchronisations are here, too, with the edges that cudaStreamWaitEvent draws be
 
 import polars as pl
 
+from timesink.knowledge import nsys_tables
 from timesink.knowledge.calls import SYNC_KINDS
 from timesink.model import tables as canonical
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.trace import NoteKind
-from timesink.readers.nsys import export as sources
 from timesink.readers.nsys.identifiers import SYNC, labels, process_of
 from timesink.readers.nsys.session import ExportReading, combined
 
@@ -24,7 +24,7 @@ _PROFILERS_OWN = (3, 4, 5)
 
 def api_calls(session: ExportReading) -> pl.DataFrame:
     """`api_calls`, named without CUPTI's version suffix."""
-    frame = _of_class(session, session.rows(sources.CALLS), CUDA_CALL_CLASSES, canonical.API_CALLS)
+    frame = _of_class(session, session.rows(nsys_tables.CALLS), CUDA_CALL_CLASSES, canonical.API_CALLS)
     name = session.strings.call_names(frame.drop_in_place("nameId"))
     parts = [session.part(canonical.API_CALLS, frame, name=name)]
     del name
@@ -33,7 +33,7 @@ def api_calls(session: ExportReading) -> pl.DataFrame:
 
 def os_calls(session: ExportReading) -> pl.DataFrame:
     """`os_calls`."""
-    frame = _of_class(session, session.rows(sources.OS_RUNTIME), OS_CALL_CLASSES, canonical.OS_CALLS)
+    frame = _of_class(session, session.rows(nsys_tables.OS_RUNTIME), OS_CALL_CLASSES, canonical.OS_CALLS)
     return session.table(canonical.OS_CALLS, frame, name=session.strings.names(frame["nameId"]))
 
 
@@ -47,16 +47,16 @@ def _of_class(session: ExportReading, frame: pl.DataFrame, classes: tuple[int, .
 
 def profiler_overhead(session: ExportReading) -> pl.DataFrame:
     """`profiler_overhead`: nsys's own rows, and those of CUPTI that are the profiler's work, not CUDA's."""
-    frames = [session.rows(sources.OVERHEAD)]
-    if session.has(sources.CUDA_OVERHEAD):
-        stated = labels(session.export, sources.OVERHEAD_TYPES)
+    frames = [session.rows(nsys_tables.OVERHEAD)]
+    if session.has(nsys_tables.CUDA_OVERHEAD):
+        stated = labels(session.export, nsys_tables.OVERHEAD_TYPES)
         types = sorted(number for number, label in stated.items() if "(Profiler)" in label) or list(_PROFILERS_OWN)
-        every = session.rows(sources.CUDA_OVERHEAD)
+        every = session.rows(nsys_tables.CUDA_OVERHEAD)
         own = every["overheadType"].is_in(types)
         frames.append(every.filter(own))
         for name, count in session.strings.names(every.filter(~own)["nameId"]).value_counts(sort=True).iter_rows():
             message = f"overhead of CUDA itself, not of the profiler: {name}"
-            session.note(NoteKind.SKIPPED, message, count, sources.CUDA_OVERHEAD.name)
+            session.note(NoteKind.SKIPPED, message, count, nsys_tables.CUDA_OVERHEAD.name)
     parts = [
         session.part(canonical.PROFILER_OVERHEAD, rows, name=session.strings.names(rows["nameId"])) for rows in frames
     ]
@@ -68,11 +68,11 @@ def scheduled(session: ExportReading) -> pl.DataFrame:
 
     An interval whose other end is outside the capture is left out. Rows are in the order of the file.
     """
-    events = session.rows(sources.SCHEDULING).sort("globalTid", "start", maintain_order=True)
+    events = session.rows(nsys_tables.SCHEDULING).sort("globalTid", "start", maintain_order=True)
     same = pl.col("globalTid") == pl.col("globalTid").shift(-1)
     turns = pl.col("isSchedIn") != pl.col("isSchedIn").shift(-1)
     spans = events.with_columns(pl.col("start").shift(-1).alias("end")).filter(same & turns)
-    states = {number: label for number, label in labels(session.export, sources.SCHEDULER_STATES).items() if number}
+    states = {number: label for number, label in labels(session.export, nsys_tables.SCHEDULER_STATES).items() if number}
     away = spans["threadState"].replace_strict(states, default="Unscheduled", return_dtype=pl.String)
     running = pl.Series(["Running"]).new_from_index(0, spans.height)
     state = running.zip_with(spans["isSchedIn"] == 1, away.fill_null("Unscheduled"))
@@ -84,7 +84,7 @@ def threads(session: ExportReading, processes: frozenset[int]) -> pl.DataFrame:
 
     A thread with several names gets the one of the lowest priority number: the program's own before the system's.
     """
-    frame = session.export.read(sources.THREAD_NAMES)
+    frame = session.export.read(nsys_tables.THREAD_NAMES)
     frame = frame.with_columns(process_of(frame["globalTid"]), session.strings.of(frame["nameId"]).alias("name"))
     frame = frame.filter(pl.col("process").is_in(sorted(processes)) & (pl.col("name").fill_null("") != ""))
     frame = frame.sort("priority", maintain_order=True).unique("globalTid", keep="first", maintain_order=True)
@@ -98,7 +98,9 @@ def syncs_and_waits(session: ExportReading, calls: pl.DataFrame) -> tuple[pl.Dat
     """`syncs` and `event_waits`; `calls` is `api_calls`."""
     rows = _sync_rows(session, calls)
     waits = rows.filter((pl.col("kind") == "stream_wait_event") & pl.col("stream").is_not_null()).with_row_index("row")
-    recorded = _last_records(session, waits) if session.has(sources.CUDA_EVENTS) and waits.height else pl.DataFrame()
+    recorded = (
+        _last_records(session, waits) if session.has(nsys_tables.CUDA_EVENTS) and waits.height else pl.DataFrame()
+    )
     return session.table(canonical.SYNCS, rows), session.part(
         canonical.EVENT_WAITS,
         waits.drop("row").hstack(recorded.get_columns()),
@@ -111,7 +113,7 @@ def _sync_rows(session: ExportReading, calls: pl.DataFrame) -> pl.DataFrame:
 
     Nsight Systems up to 2025.3 numbers a cudaStreamSynchronize as "stream wait"; the call's own name is believed.
     """
-    frame = session.rows(sources.SYNCHRONISATIONS)
+    frame = session.rows(nsys_tables.SYNCHRONISATIONS)
     process = process_of(frame["globalPid"])
     numbers = frame["syncType"].fill_null(frame["deprecatedSyncType"])
     frame = frame.with_columns(
@@ -141,7 +143,7 @@ def _last_records(session: ExportReading, waits: pl.DataFrame) -> pl.DataFrame:
 
     Where both sides carry CUPTI's synchronisation id, it must agree: an event may be recorded again and again.
     """
-    events = session.export.read(sources.CUDA_EVENTS)
+    events = session.export.read(nsys_tables.CUDA_EVENTS)
     sync_id = pl.col("eventSyncId").replace([0, _NONE], None).alias("sync_id")
     records = events.select(
         process_of(events["globalPid"]),

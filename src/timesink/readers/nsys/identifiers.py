@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.knowledge import profiler_texts
+from timesink.knowledge import nsys_tables, profiler_texts
+from timesink.knowledge.nsys_tables import ExportTable
 from timesink.model.arrays import Int64Array
 from timesink.model.schema import nulls
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys import export as sources
-from timesink.readers.nsys.export import Export, ExportTable
+from timesink.readers.nsys.export import Export
 from timesink.records import Record
 
 UNNAMED = "<unnamed>"
@@ -37,7 +37,7 @@ class Strings(Record):
     @classmethod
     def read(cls, export: Export) -> Strings:
         """The strings of an export; where two rows claim one id, the first counts."""
-        frame = export.read(sources.STRINGS).unique("id", keep="first", maintain_order=True).sort("id")
+        frame = export.read(nsys_tables.STRINGS).unique("id", keep="first", maintain_order=True).sort("id")
         distinct = dict.fromkeys((UNNAMED, *frame["value"].fill_null(UNNAMED)))
         at = {text: position for position, text in enumerate(distinct)}
         positions = np.array([at[text] if text else 0 for text in frame["value"].fill_null("")], dtype=np.uint32)
@@ -142,10 +142,10 @@ def ranks_of(export: Export, strings: Strings, gpu_users: Sequence[tuple[int, in
 
 
 def _ranks_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
-    table = export.read(sources.MPI_RANKS)
+    table = export.read(nsys_tables.MPI_RANKS)
     by_process = dict(zip(process_of(table["globalTid"]), table["rank"], strict=True))
     if not by_process:
-        names = export.read(sources.THREAD_NAMES)
+        names = export.read(nsys_tables.THREAD_NAMES)
         texts = strings.of(names["nameId"])
         for process, text in zip(process_of(names["globalTid"]), texts, strict=True):
             if text and (match := profiler_texts.MPI_RANK.fullmatch(text)):
@@ -156,7 +156,7 @@ def _ranks_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
 def _rank_by_environment(export: Export) -> tuple[int, str]:
     """Rank and the variable that says it, or 0 and nothing. No other variable is kept."""
     ranks: dict[str, int] = {}
-    for name, value in export.read(sources.CAPTURE_META).iter_rows():
+    for name, value in export.read(nsys_tables.CAPTURE_META).iter_rows():
         if name.endswith(":ENVIRONMENT_VARIABLE") and (match := profiler_texts.RANK_VARIABLE.fullmatch(value or "")):
             ranks.setdefault(match[1], int(match[2]))
     return next(((ranks[variable], variable) for variable in _VARIABLES if variable in ranks), (0, ""))
@@ -196,15 +196,15 @@ _SYNC: Final = {
     "STREAM_SYNCHRONIZE": "stream", "CONTEXT_SYNCHRONIZE": "device",
 }  # fmt: skip
 # CUDA_MEMOPR_MEMORY_KIND: 0 is pageable, 1 is pinned.
-MEMORY = Enumeration(sources.MEMORY_KINDS, "MEMORY_KIND_", _MEMORY, MemoryKind)
+MEMORY = Enumeration(nsys_tables.MEMORY_KINDS, "MEMORY_KIND_", _MEMORY, MemoryKind)
 # CUDA_MEMCPY_KIND. Arrays live on the device; unified-memory migrations count as what they move.
-COPY = Enumeration(sources.COPY_KINDS, "MEMCPY_KIND_", _COPY, CopyKind)
-SYNC = Enumeration(sources.SYNC_KINDS, "SYNCHRONIZATION_TYPE_", _SYNC, SyncKind)
+COPY = Enumeration(nsys_tables.COPY_KINDS, "MEMCPY_KIND_", _COPY, CopyKind)
+SYNC = Enumeration(nsys_tables.SYNC_KINDS, "SYNCHRONIZATION_TYPE_", _SYNC, SyncKind)
 
 
 def migrations(export: Export) -> frozenset[int]:
     """Numbers of copies that the driver made to migrate unified memory."""
-    numbers = {number for number, symbol in symbols(export, sources.COPY_KINDS).items() if "_UVM_" in symbol}
+    numbers = {number for number, symbol in symbols(export, nsys_tables.COPY_KINDS).items() if "_UVM_" in symbol}
     return frozenset(numbers or {number for number, word in enumerate(COPY.words) if word.startswith("UVM")})
 
 

@@ -17,17 +17,18 @@ import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.knowledge import nsys_tables
+from timesink.knowledge.nsys_tables import ExportTable
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR, EMITTED_SEQUENCE, EMITTED_SHAPES
 from timesink.knowledge.ranges import PYTHON_LOCK
 from timesink.model.tables import HOST_OPS, HOST_STACKS, RANGES, THREAD_STATES
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys import export as sources
-from timesink.readers.nsys.export import Export, ExportTable
+from timesink.readers.nsys.export import Export
 from timesink.readers.nsys.identifiers import UNNAMED, process_of, symbols
 from timesink.readers.nsys.session import ExportReading, combined
 from timesink.untrusted.plain_json import parsed
 
-LIBRARIES = (*sources.MPI, sources.CUBLAS, sources.CUDNN)
+LIBRARIES = (*nsys_tables.MPI, nsys_tables.CUBLAS, nsys_tables.CUDNN)
 # Event types of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE): these have kept their numbers from 2021 to 2026.
 CATEGORY, MARK, DOMAIN, PUSH_POP, START_END = 33, 34, 75, 59, 60
 _SYMBOLS = {
@@ -66,12 +67,12 @@ def _operators(session: ExportReading, named: pl.DataFrame) -> pl.DataFrame:
 
 def _nvtx(session: ExportReading) -> pl.DataFrame:
     """Ranges with the columns of `ranges`, but for their depth; `lock` marks those of the Python lock."""
-    frame = session.rows(sources.NVTX)
+    frame = session.rows(nsys_tables.NVTX)
     kind = frame["eventType"].replace_strict(_event_types(session.export), default=None, return_dtype=pl.Int32)
     named = session.strings.own_or_of(frame["text"], frame["textId"]).fill_null(UNNAMED)
     frame = frame.with_columns(kind.alias("kind"), process_of(frame["globalTid"]), named.alias("name"))
     marks = int((kind == MARK).sum())
-    session.note(NoteKind.SKIPPED, "NVTX marks have no duration and are not kept", marks, sources.NVTX.name)
+    session.note(NoteKind.SKIPPED, "NVTX marks have no duration and are not kept", marks, nsys_tables.NVTX.name)
     spans = _closed(session, frame.filter(pl.col("kind").is_in([PUSH_POP, START_END])), "NVTX ranges")
     of_domain, of_category = ["process", "domainId"], ["process", "domainId", "category"]
     domains = frame.filter((pl.col("kind") == DOMAIN) & (pl.col("domainId") != 0))
@@ -97,7 +98,7 @@ def _library(session: ExportReading) -> list[pl.DataFrame]:
     """MPI, cuBLAS and cuDNN calls as ranges of a domain of that name; exports keep them in tables of their own."""
     parts = []
     for source in filter(session.has, LIBRARIES):
-        domain = {sources.CUBLAS: "cuBLAS", sources.CUDNN: "cuDNN"}.get(source, "MPI")
+        domain = {nsys_tables.CUBLAS: "cuBLAS", nsys_tables.CUDNN: "cuDNN"}.get(source, "MPI")
         frame = _closed(session, session.rows(source), f"{domain} calls")
         name = session.strings.of(frame["textId" if "textId" in frame.columns else "nameId"]).fill_null(UNNAMED)
         whose = session.whose(frame)
@@ -134,7 +135,7 @@ def event_numbers(export: Export, *types: int) -> list[int]:
 
 def _event_types(export: Export) -> dict[int, int]:
     """The export's numbers of the event types we read, as ours."""
-    stated = symbols(export, sources.EVENT_TYPES)
+    stated = symbols(export, nsys_tables.EVENT_TYPES)
     return {
         **{ours: ours for ours in _SYMBOLS.values()},
         **{number: _SYMBOLS[name] for number, name in stated.items() if name in _SYMBOLS},
@@ -149,15 +150,17 @@ _AGAIN = "nsys export --type sqlite --include-json=true"
 
 def host_stacks(session: ExportReading) -> pl.DataFrame | None:
     """Every stack with the moment and the thread of which it is; None where stacks of no kind were recorded."""
-    schemas = session.export.read(sources.PYTHON_SCHEMAS)["name"].fill_null("")
+    schemas = session.export.read(nsys_tables.PYTHON_SCHEMAS)["name"].fill_null("")
     of_python = bool(schemas.str.starts_with("Python ").any())  # as a payload of NVTX marks
-    if not of_python and not session.has(sources.CPU_SAMPLES, sources.CALL_CHAINS):
+    if not of_python and not session.has(nsys_tables.CPU_SAMPLES, nsys_tables.CALL_CHAINS):
         return None
     parts = []
-    if session.has(sources.CPU_SAMPLES):
-        parts += _with_chains(session, session.rows(sources.CPU_SAMPLES), "id", sources.SAMPLE_CHAINS, "sample")
-    if session.has(sources.CALL_CHAINS):
-        parts += _with_chains(session, session.rows(sources.CALL_STACKS), "callchainId", sources.CALL_CHAINS, "call")
+    if session.has(nsys_tables.CPU_SAMPLES):
+        parts += _with_chains(session, session.rows(nsys_tables.CPU_SAMPLES), "id", nsys_tables.SAMPLE_CHAINS, "sample")
+    if session.has(nsys_tables.CALL_CHAINS):
+        parts += _with_chains(
+            session, session.rows(nsys_tables.CALL_STACKS), "callchainId", nsys_tables.CALL_CHAINS, "call"
+        )
     return combined(HOST_STACKS, [*parts, *(_python(session) if of_python else ())])
 
 
@@ -180,7 +183,7 @@ def _part(session: ExportReading, frame: pl.DataFrame, kind: str) -> pl.DataFram
 
 def _python(session: ExportReading) -> list[pl.DataFrame]:
     """The marks whose payload is a list of Python frames."""
-    marks = session.rows(sources.PYTHON_STACKS).filter(pl.col("eventType") == MARK)
+    marks = session.rows(nsys_tables.PYTHON_STACKS).filter(pl.col("eventType") == MARK)
     texts = session.strings.own_or_of(marks["jsonText"], marks["jsonTextId"])
     marks = marks.with_columns(texts.alias("json")).drop_nulls("json")
     if not marks.height:

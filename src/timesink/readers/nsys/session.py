@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 
 from timesink._native import sorted_order
-from timesink.knowledge import profiler_texts
+from timesink.knowledge import nsys_tables, profiler_texts
+from timesink.knowledge.nsys_tables import ExportTable
 from timesink.knowledge.ranges import NUMBER
 from timesink.model.schema import Table, has_one_value, lean
 from timesink.model.trace import ImportNote, NoteKind, noted
 from timesink.readers.nsys import export as sources
-from timesink.readers.nsys.export import Export, ExportTable
+from timesink.readers.nsys.export import Export
 from timesink.readers.nsys.identifiers import Ranks, Strings, process_of, thread_of
 from timesink.records import Record, field, replace
 from timesink.untrusted.masking import kept_variables
@@ -42,13 +43,13 @@ class CaptureInfo(Record):
 
 def capture_of(export: Export, notes: list[ImportNote]) -> CaptureInfo:
     """Read the export's descriptions of itself."""
-    meta = {name: value for source in sources.EXPORT_META for name, value in export.read(source).iter_rows()}
-    captured = export.read(sources.CAPTURE_META).filter(pl.col("name") == "CAPTURE_EVENT_TYPE")["value"]
+    meta = {name: value for source in nsys_tables.EXPORT_META for name, value in export.read(source).iter_rows()}
+    captured = export.read(nsys_tables.CAPTURE_META).filter(pl.col("name") == "CAPTURE_EVENT_TYPE")["value"]
     traced = {value for value in captured if value}
-    of_cuda = (*sources.DEVICE_WORK, sources.CALLS, sources.SYNCHRONISATIONS)
+    of_cuda = (*sources.DEVICE_WORK, nsys_tables.CALLS, nsys_tables.SYNCHRONISATIONS)
     traced |= {"Cuda" for source in of_cuda if source.name in export.tables}
-    traced |= {"NvtxEvents"} if sources.NVTX.name in export.tables else set()
-    system: dict[str, str] = dict(export.read(sources.SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
+    traced |= {"NvtxEvents"} if nsys_tables.NVTX.name in export.tables else set()
+    system: dict[str, str] = dict(export.read(nsys_tables.SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
     notes.extend(_reported_losses(export))
     return CaptureInfo(
         origin_ns=_origin(export, meta, notes),
@@ -70,7 +71,7 @@ def _origin(export: Export, meta: dict[str, str | None], notes: list[ImportNote]
     """UTC time of the export's zero, in ns. Exports count from the start of the session unless they were normalised."""
     if (meta.get("EXPORT_PARAM_TIME_NORMALIZE") or "").lower() == "true":
         return 0
-    start = export.read(sources.SESSION_START)["utcEpochNs"].drop_nulls()
+    start = export.read(nsys_tables.SESSION_START)["utcEpochNs"].drop_nulls()
     if len(start) and 0 < start[0] < _LATEST_NS:
         return int(start[0])
     message = "the file does not say when the session began: times count from its start, not on a wall clock"
@@ -93,7 +94,7 @@ def with_sound_times(frame: pl.DataFrame, origin_ns: int, notes: list[ImportNote
 
 def _reported_losses(export: Export) -> list[ImportNote]:
     """Warnings of nsys that events are missing, and its errors; each distinct message once."""
-    frame = export.read(sources.DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
+    frame = export.read(nsys_tables.DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
     messages: dict[str, tuple[str, int]] = {}
     for severity, text in frame.iter_rows():
         if text and (severity == _ERROR or profiler_texts.LOST_EVENTS.search(text)):

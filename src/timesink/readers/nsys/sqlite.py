@@ -16,12 +16,13 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.knowledge.nsys_tables import ColumnKind, ExportTable
 from timesink.knowledge.profiler_texts import EVENT_TABLE
 from timesink.model.schema import nulls
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.formats import beginning
 from timesink.readers.nsys import export as declared
-from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, ColumnKind, ExportTable, Keep, kept_rows
+from timesink.readers.nsys.export import EXPORT_AGAIN, KNOWN, POLARS_TYPE, Keep, kept_rows
 from timesink.records import Record, field
 from timesink.untrusted.budget import TEXT_CHARACTERS
 

@@ -32,7 +32,7 @@ from timesink.fixes import Fix
 from timesink.fixes.measured import FALLBACKS
 from timesink.fixes.table import FIXES
 from timesink.knowledge.assumptions import ALL as EVERY
-from timesink.knowledge.replacements import VARIABLE
+from timesink.knowledge.assumptions import VARIABLE
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL

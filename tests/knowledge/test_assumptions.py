@@ -8,8 +8,7 @@ import pytest
 
 from timesink.diagnosis.registry import all_rules
 from timesink.errors import UsageError
-from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, replace_assumptions
-from timesink.knowledge.replacements import read_replacements
+from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption, read_replacements, replace_assumptions
 from timesink.render.rule_page import assumptions
 from timesink.whatif import Case
 

@@ -6,6 +6,7 @@ declared here. The environment variable `TIMESINK_ASSUMPTIONS` replaces some for
 ``fixes.loading_left=0.2,replay.event_cost_us=1:2:4``, one figure or all three.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from enum import Enum
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from timesink.errors import UsageError
-from timesink.knowledge.replacements import VARIABLE, read_replacements
 from timesink.knowledge.tables import TableRow, damaged, read_rows
 from timesink.records import State
 
 TABLE: Final = Path(__file__).with_suffix(".txt")
+VARIABLE: Final = "TIMESINK_ASSUMPTIONS"
 
 
 class Assumption(State, eq=False):
@@ -349,6 +350,24 @@ def _assumption(row: TableRow) -> Assumption:
     split = row.text("set on", r"(\w+_)?tune", may_lack=True)
     unit, why, source = (row.text(column) for column in ("unit", "why", "source"))
     return Assumption(low, value, high, unit, why, source, split, codes, row.text("name"))
+
+
+def read_replacements(text: str) -> dict[str, tuple[float, ...]]:
+    """The figures by name that the environment variable gives; `UsageError` where it cannot be read."""
+    replaced = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, figures = part.partition("=")
+        try:
+            numbers = tuple(float(figure) for figure in figures.split(":"))
+        except ValueError:
+            numbers = ()
+        if not equals or len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
+            raise UsageError(
+                f"{VARIABLE}: {part!r} is not an assumption",
+                remedy="write name=value or name=low:value:high, such as fixes.loading_left=0.2",
+            )
+        replaced[name.strip().lower()] = numbers
+    return replaced
 
 
 def replace_assumptions(every: dict[str, Assumption], text: str) -> dict[str, Assumption]:

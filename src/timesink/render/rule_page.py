@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card
 from timesink.errors import UsageError
-from timesink.knowledge.assumptions import ALL, SUBJECTS, Assumption
-from timesink.knowledge.replacements import VARIABLE
+from timesink.knowledge.assumptions import ALL, SUBJECTS, VARIABLE, Assumption
 from timesink.records import as_plain
 from timesink.render import Style
 from timesink.render.markdown import markdown_table

@@ -259,7 +259,7 @@ def _may_save(finding: Finding) -> bool:
 def _rank(entry: _Ranked) -> tuple[float, float, str, str]:
     card, finding, _ = entry
     worth = finding.recoverable or Quantity(0.0, "ms")
-    return (-worth_ms(finding), -worth.most, card.code, finding.message)
+    return (-worth_ms(finding) * finding.behind, -worth.most, card.code, finding.message)
 
 
 def _conclusion(

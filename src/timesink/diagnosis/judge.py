@@ -56,7 +56,7 @@ class Row(Record, eq=False):
     `compared` are the row's own limits in place of the rule's, `advice` a text in place of the rule's, or the variant
     whose it is. `fix` and `bottleneck` are there where they are others than the rule's. `rows` of
     the first fact's table are the longest of the kernels by default; `others_rows` are those of the other facts.
-    `cause` is as of a `Finding`.
+    `cause` and `behind` are as of a `Finding`.
     """
 
     device: Device
@@ -77,6 +77,7 @@ class Row(Record, eq=False):
     advice: str = ""
     others_rows: tuple[int, ...] = ()
     cause: str = ""
+    behind: float = 1.0
 
 
 Rows = Iterable[Row] | Clear | NotApplicable | Undecided
@@ -173,6 +174,7 @@ class DeclaredRule(Record, eq=False):
             fix=row.fix or (self.fix if row.change is not None else None),
             stated=row.stated,
             cause=row.cause,
+            behind=row.behind,
         )
 
     def _evidence(self, trace: Trace, limits: Limits, row: Row, figures: Mapping[str, Any], fact: Fact) -> Evidence:

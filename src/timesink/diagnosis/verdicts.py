@@ -104,7 +104,8 @@ class Finding(Record, eq=False):
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
     `fix` is the row of the table of fixes that the change is one of. `cause` is the rule whose finding on the same rank
-    is a part of this one, which takes the time first.
+    is a part of this one, which takes the time first. `behind`: the part of its price that counts for its place, less
+    than 1 where another finding on the same work comes first.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
     window where the trace has no steps; `of_ms`, the length of that step or window; `which`, where that is not the
@@ -134,6 +135,7 @@ class Finding(Record, eq=False):
     fix: Fix | None = None
     stated: Quantity | None = None
     cause: str = ""
+    behind: float = 1.0
     recoverable: Quantity | None = None
     priced_by: PricedBy | None = None
     period: Literal["step", "window"] = "step"

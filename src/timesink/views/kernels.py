@@ -88,9 +88,8 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
-    roof = f"at {share_text(limit.roof[1])} of its {limit.roof[0]} roof"
     doubt = f"; {limit.doubt}" if limit.others else ""
-    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[limiter_name(limit)]}, {roof}{doubt}"
+    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[limiter_name(limit)]}, {limit.roof_text}{doubt}"
 
 
 def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell, ...]]:

@@ -563,7 +563,7 @@ def test_a_product_is_told_what_its_tensor_cores_wait_for(reason: str, word: str
         ({}, "NVIDIA H100 80GB HBM3", True),
         ({"fadd": 9e8}, "NVIDIA H100 80GB HBM3", True),  # squares of differences
         ({"fadd": 3e9}, "NVIDIA H100 80GB HBM3", False),  # mostly sums
-        ({"dram__bytes_read.sum": 2e8}, "NVIDIA H100 80GB HBM3", False),  # nothing is read twice
+        ({"dram__bytes.sum": 2e8}, "NVIDIA H100 80GB HBM3", False),  # nothing is read twice
         ({"sm__pipe_tensor_cycles_active": 20}, "NVIDIA H100 80GB HBM3", False),  # it is on tensor cores
         ({"sm__pipe_fma_cycles_active": 80}, "NVIDIA H100 80GB HBM3", False),  # arithmetic is busiest
         ({}, "NVIDIA Test GPU", False),
@@ -575,7 +575,7 @@ def test_a_product_of_ones_own_out_of_l1_may_go_to_tensor_cores(
     """Its advice names them, so its bound is their peak: 2 or 3 GFLOP in 100 us at 495 TFLOP/s, and bytes of DRAM."""
     counts = {"ffma": 1e9} | {name: count for name, count in changed.items() if len(name) == 4}
     values = {
-        "l1tex__data_pipe_lsu_wavefronts": 70, "sm__inst_executed": 40, "dram__bytes_read.sum": 2e6,
+        "l1tex__data_pipe_lsu_wavefronts": 70, "sm__inst_executed": 40, "dram__bytes.sum": 2e6,
         "dram__cycles_active": 1, "launch__sm_count": 132, "sm__cycles_elapsed.avg.per_second": 1.7e9,
         **{f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": count for op, count in counts.items()},
     } | {name: value for name, value in changed.items() if len(name) > 4}  # fmt: skip

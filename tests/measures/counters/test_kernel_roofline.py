@@ -52,7 +52,7 @@ def test_the_gpp_kernel_on_v100_reaches_the_published_shares() -> None:
 )
 def test_dram_peak_is_bytes_per_cycle_times_clock(bytes_per_cycle: float, clock: float, wanted: float) -> None:
     values = {"dram__bytes.sum.peak_sustained": bytes_per_cycle, "dram__cycles_elapsed.avg.per_second": clock}
-    line = roofline_of(kernel({**values, "dram__bytes_read.sum": 1e9}))
+    line = roofline_of(kernel({**values, "dram__bytes.sum": 1e9}))
     assert line is not None
     roof = line.memory_of("dram")
     assert roof is not None
@@ -70,7 +70,7 @@ def test_the_ridge_divides_the_sides() -> None:
     ridge = (2 * 80 * 64 * 1.312e9) / (1024 * 877e6)
     for factor, is_memory in ((0.9, True), (1.1, False)):
         flops = ridge * factor * 1e6
-        values = v100(**{f"{OP}ffma_pred_on.sum": flops / 2, "dram__bytes_read.sum": 1e6})
+        values = v100(**{f"{OP}ffma_pred_on.sum": flops / 2, "dram__bytes.sum": 1e6})
         line = roofline_of(kernel(values))
         assert line is not None
         assert line.is_memory_side is is_memory
@@ -78,7 +78,7 @@ def test_the_ridge_divides_the_sides() -> None:
 
 
 def test_bytes_without_operations_are_memory_and_nothing_counted_is_neither() -> None:
-    line = roofline_of(kernel(v100(**{f"{OP}ffma_pred_on.sum": 0, "dram__bytes_read.sum": 1e6})))
+    line = roofline_of(kernel(v100(**{f"{OP}ffma_pred_on.sum": 0, "dram__bytes.sum": 1e6})))
     bare = roofline_of(kernel({"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 50}))
     assert line is not None
     assert bare is not None

@@ -52,7 +52,7 @@ def test_opcodes_count_what_the_counters_of_operations_count_and_cycles_no_less(
 
 
 def test_cycles_of_an_unknown_format_are_a_share_and_no_operations() -> None:
-    one = kernel({"sm__pipe_tensor_cycles_active": 60, "dram__bytes_read.sum": 1e6})
+    one = kernel({"sm__pipe_tensor_cycles_active": 60, "dram__bytes.sum": 1e6})
     line = roofline_of(one)
     assert line is not None
     assert [(roof.label, roof.flops, roof.share) for roof in line.compute] == [("tensor pipe", None, 0.6)]
@@ -63,7 +63,7 @@ def test_cycles_of_an_unknown_format_are_a_share_and_no_operations() -> None:
 def test_products_in_tensor_memory_are_counted_by_cycles(tmp_path: Path) -> None:
     """Of Blackwell no report is at hand: counters as its list of names has them, an opcode that names no shape."""
     values = {
-        "sm__pipe_tensor_cycles_active": 80, "dram__bytes_read.sum": 1e9, "launch__sm_count": 148,
+        "sm__pipe_tensor_cycles_active": 80, "dram__bytes.sum": 1e9, "launch__sm_count": 148,
         "sm__cycles_elapsed.avg.per_second": 1.9e9,
     }  # fmt: skip
     one = kernel(values, name="nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT")

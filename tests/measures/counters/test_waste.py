@@ -181,7 +181,7 @@ def test_atomic_sectors_by_their_parts_and_theoretical_spills() -> None:
              (("atom_dot_alu", 5), ("atom_dot_cas", 7), ("red", 0))}  # fmt: skip
     waste = waste_of(made(("lts__t_sectors", "l1tex__t_sectors_pipe_lsu_mem_local")))
     assert waste.of(Cause.REGISTER_SPILLS, Resource.L2) == pytest.approx(70 / 80)
-    moved = {"l1tex__m_xbar2l1tex_read_bytes.sum": 48 * 32}
+    moved = {"l1tex__m_xbar2l1tex_read_bytes.sum": 48 * 32, "l1tex__m_l1tex2xbar_write_bytes.sum": 0}
     assert waste_of(kernel(parts | moved)).of(Cause.ATOMICS, Resource.L2) == pytest.approx(12 / 48)
 
 

@@ -184,6 +184,7 @@ ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.A
 
 # The first pattern that matches decides.
 _RESOURCES = tuple((pattern, Resource(key)) for key, pattern in patterns.RESOURCES.items())
+_BARRIERS = "pipe_adu"
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
 # Each is the share of the busiest unit of its list; a list ends where the other begins, but for what both hold.
 SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
@@ -206,6 +207,11 @@ class Leaf(Record):
     resource: Resource
     busy: float
     hottest: float
+
+    @property
+    def is_of_barriers(self) -> bool:
+        """Whether it is the unit that executes barriers, and not known to serve others: fewer of them, less of it."""
+        return _BARRIERS in self.name and self.resource is Resource.L1
 
 
 @lru_cache(maxsize=_LAST_ASKED)
@@ -246,10 +252,19 @@ OF_L1 = _OF_LEVEL[Resource.L1][0]
 
 def throughput_of(kernel: KernelCounters, level: Resource) -> float | None:
     """How busy the level's busiest unit is by the profiler's own percentage of its peak; None where it gives none."""
-    busy = kernel.first(*(name + part for name in _OF_LEVEL[level] for part in (ACTIVE, ELAPSED)))
+    busy = kernel.first(*(name + part for name in _OF_LEVEL[level] for part in (ELAPSED, ACTIVE)))
     if busy is None and level is Resource.DRAM:
-        busy = kernel.total(*(f"dram__bytes_{way}.sum.pct_of_peak_sustained_elapsed" for way in ("read", "write")))
+        busy = kernel.total(*_ONE_WAY)
     return None if busy is None else min(1.0, busy / 100)
+
+
+_ONE_WAY = tuple(f"dram__bytes_{way}.sum.pct_of_peak_sustained_elapsed" for way in ("read", "write"))
+
+
+def counts_one_way(kernel: KernelCounters) -> bool:
+    """Whether of DRAM's traffic only reads or only writes were counted: it is at least so busy."""
+    has_level = any(name + part in kernel.values for name in _OF_LEVEL[Resource.DRAM] for part in (ACTIVE, ELAPSED))
+    return not has_level and sum(name in kernel.values for name in _ONE_WAY) == 1
 
 
 def _level_of_l1(kernel: KernelCounters, listed: list[Leaf]) -> Iterator[Leaf]:
@@ -263,7 +278,7 @@ def _level_of_l1(kernel: KernelCounters, listed: list[Leaf]) -> Iterator[Leaf]:
     of_l1 = max((leaf.busy for leaf in listed if leaf.resource is Resource.L1), default=None)
     if level is None or of_l1 is None or kernel.compute_capability in _EXACT:
         return
-    is_elapsed = OF_L1 + ACTIVE not in kernel.values
+    is_elapsed = OF_L1 + ELAPSED in kernel.values
     busy = level if is_elapsed else level * (1 - (idle or 0.0))
     if busy > max(_APART * of_l1, *(leaf.busy for leaf in listed)):
         yield Leaf(OF_L1, Resource.L1, busy, busy)
@@ -302,7 +317,7 @@ def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
     """The units of the report's own list, or of its chip's where a page carries none."""
     listed = [name for top in BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
     for name in [name.removesuffix(ELAPSED) for name in listed] or units_of(kernel.compute_capability):
-        busy, resource = kernel.share(name), resource_of(name)
+        busy, resource = kernel.share(name), _resource_in(kernel, name)
         if busy is not None and resource is not None and name != _SUM_OF_OTHERS:
             hottest = kernel.get(f"{name}.max.pct_of_peak_sustained_elapsed")
             yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
@@ -320,7 +335,7 @@ def missing_units(kernel: KernelCounters) -> Iterator[Leaf]:
     listed = [name for top in BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
     most = {name.startswith(OF_SM): kernel.share(name) for name in SUMMARIES}
     for name in [name.removesuffix(ELAPSED) for name in listed] or units_of(kernel.compute_capability):
-        resource = resource_of(name)
+        resource = _resource_in(kernel, name)
         if resource is not None and name != _SUM_OF_OTHERS and kernel.share(name) is None:
             summary = most[name.startswith(OF_SM)]
             busy = 1.0 if summary is None else summary
@@ -333,6 +348,17 @@ def missing_units(kernel: KernelCounters) -> Iterator[Leaf]:
 def states_units(kernel: KernelCounters) -> bool:
     """Whether a launch says what its units are, or how busy the busiest is: then it is known which are missing."""
     return any(name in kernel.texts for name in BREAKDOWNS) or any(kernel.share(name) is not None for name in SUMMARIES)
+
+
+def _resource_in(kernel: KernelCounters, leaf: str) -> Resource | None:
+    """The resource of a leaf in this launch: what executes barriers also loads constants and branches."""
+    return Resource.CONTROL if _BARRIERS in leaf and waits_at_barriers(kernel) is False else resource_of(leaf)
+
+
+def waits_at_barriers(kernel: KernelCounters) -> bool | None:
+    """Whether warps ever wait at a barrier; None where that was not counted."""
+    waited = kernel.get("smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio")
+    return None if waited is None else waited > 0
 
 
 def resource_of(leaf: str) -> Resource | None:

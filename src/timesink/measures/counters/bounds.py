@@ -29,7 +29,6 @@ from timesink.measures.counters.waste import Cause, Waste, least_passes
 from timesink.records import Record
 from timesink.units import NS_PER_US
 
-BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
 TAGS = "tag_requests"  # one for up to four sectors of a line
 FOR_LOADS = frozenset({"long_scoreboard"})
 MOSTLY, FAR_FROM_FULL = 0.5, 0.6  # of the waiting; of its peak
@@ -74,9 +73,21 @@ def bound_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> fl
     rate = None if sheet is None else sheet.flops.get(Precision.TF32)
     if rate is None or roofline is None or not roofline.flops:
         return 1.0
-    dram = None if decode(kernel.name).family is KernelFamily.CONVOLUTION else roofline.memory_of("dram")
     products = roofline.flops / rate / (roofline.duration_ns / 1e9)
-    return 1 / max(products, 0.0 if dram is None else dram.share)
+    return 1 / max(products, _stays_in_tf32(kernel, roofline))
+
+
+def most_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> float:
+    """The same where its operations were not counted: its traffic with DRAM stays."""
+    stays = _stays_in_tf32(kernel, roofline)
+    return 1 / stays if stays else float("inf")
+
+
+def _stays_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> float:
+    if roofline is None or decode(kernel.name).family is KernelFamily.CONVOLUTION:
+        return 0.0
+    dram = roofline.memory_of("dram")
+    return 0.0 if dram is None else dram.share
 
 
 def used(leaf: Leaf) -> float:
@@ -89,7 +100,7 @@ def is_between_barriers(top: Leaf, units: tuple[Leaf, ...], stalls: Stalls | Non
     executes them is full as well, and no arithmetic is busier."""
     if top.resource not in (Resource.ISSUE, Resource.CONTROL):
         return False
-    barriers = max((used(leaf) for leaf in units if BARRIERS in leaf.name), default=0.0)
+    barriers = max((used(leaf) for leaf in units if leaf.is_of_barriers), default=0.0)
     return barriers >= FAR_FROM_FULL and stalls is not None and stalls.is_at_barriers
 
 
@@ -119,9 +130,9 @@ def bound_of_fewer_waits(
     copies stay as they are: more of them on the way are no fewer bytes.
     """
     bound = 1.0
-    waits_there = BARRIERS in top.name or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY)
+    waits_there = top.is_of_barriers or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY)
     if waits_there or is_between_barriers(top, units, stalls):
-        bound = _inverse(used(leaf) * _kept_without_barriers(leaf, waste) for leaf in _visible(units))
+        bound = _bound_of_fewer_barriers(units, waste)
     has_dram = any(leaf.resource is Resource.DRAM for leaf in units)
     if stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY and has_dram and not waste.copies_ahead:
         is_counted = roofline is not None and roofline.counts_flops
@@ -129,6 +140,18 @@ def bound_of_fewer_waits(
         work = [roof.share for roof in roofline.compute] if roofline is not None else []
         bound = max(bound, _inverse([*(used(leaf) for leaf in units if leaf.resource in stays), *work]))
     return bound
+
+
+def bound_of_any_waits(units: tuple[Leaf, ...], waste: Waste) -> float:
+    """The same where nobody counted what warps wait for: the larger of what fewer barriers and fewer loads leave."""
+    if not any(leaf.resource is Resource.DRAM for leaf in units):
+        return float("inf")
+    of_loads = _inverse(used(leaf) for leaf in units if leaf.resource in _STAYS_WITHOUT_LOADS)
+    return max(of_loads, _bound_of_fewer_barriers(units, waste))
+
+
+def _bound_of_fewer_barriers(units: tuple[Leaf, ...], waste: Waste) -> float:
+    return _inverse(used(leaf) * _kept_without_barriers(leaf, waste) for leaf in _visible(units))
 
 
 CLOCKS: Final = tuple(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("gpc", "sm", "smsp"))
@@ -176,7 +199,7 @@ def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
         case Cause.OCCUPANCY:  # whole warps do the same with fewer instructions, and then with more of them at work
             return 1.0 if leaf.resource is Resource.DRAM else waste.filled_lanes
         case Cause.LATENCY:
-            return 0.0 if BARRIERS in leaf.name else 1 - waste.of(cause, leaf.resource)
+            return 0.0 if leaf.is_of_barriers else 1 - waste.of(cause, leaf.resource)
         case Cause.DIVERGENCE:
             lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / LANES)
             return 1.0 if leaf.resource is Resource.DRAM else lanes

@@ -9,12 +9,12 @@ from math import inf
 from typing import Any, Final
 
 from timesink.knowledge.assumptions import machines
-from timesink.knowledge.gpus import HOPPER, plain_per_double
+from timesink.knowledge.gpus import HOPPER, LANES, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
 from timesink.measures.counters.bounds import MOSTLY, PRODUCT_WORK, awake_ns, is_fp32_product, used
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.operations import executed_text, variant_of
-from timesink.measures.counters.stalls import FULL
+from timesink.measures.counters.stalls import FULL, is_unoptimized
 from timesink.measures.counters.waste import Cause
 from timesink.records import Record
 from timesink.units import NS_PER_US, share_text
@@ -26,6 +26,8 @@ NECESSARY: Final = {Cause.MEMORY: "bytes", Cause.COMPUTE: "operations"}
 ALONE_US: Final = 5.0  # what takes less is launch, ramp-up and last blocks, whatever is done to its code
 SLOW_FP64: Final = 0.25  # of the fp32 rate: a GPU below it is not made for fp64
 FUSE: Final = "fuse"
+OPTIMIZE: Final = "optimize"
+_OF_CODE: Final = (Cause.COMPUTE, Cause.OCCUPANCY, Cause.LATENCY)  # what unoptimized code has too much of
 AT_ROOF: Final = 0.9  # of a roof: beyond it less work is all that wins
 BYTES_TO_ROOF: Final = "bytes to the roof"
 COPIES_TO_ROOF: Final = "copies to the roof"
@@ -66,7 +68,9 @@ def limiter_words(name: object) -> str:
 
 def figures_of(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64) -> Figures:
     """What the counters say of a cause in one launch."""
-    return _compute(limits, slow_fp64) if cause is Cause.COMPUTE else _FIGURES[cause](limits)
+    figures = _compute(limits, slow_fp64) if cause is Cause.COMPUTE else _FIGURES[cause](limits)
+    is_other_code = cause in _OF_CODE and is_unoptimized(limits.kernel) and figures["advice"] != FUSE
+    return {**figures, "advice": OPTIMIZE, "reach": None} if is_other_code else figures
 
 
 def most_ns(limits: KernelLimits, cause: Cause) -> float:
@@ -90,7 +94,8 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
     missing; of necessary work what its roof leaves, with the same bytes and operations."""
     is_open = bool(limits.others) and cause not in NECESSARY
     is_other_format = cause is Cause.COMPUTE and bound_in_fp32(limits) is not None
-    if is_open or is_other_format or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
+    is_other_code = cause in _OF_CODE and is_unoptimized(limits.kernel)
+    if is_open or is_other_format or is_other_code or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
         return most_ns(limits, cause)  # other operations take their place: how fast is not known, only its bound
     length_ns = limits.kernel.duration_ns or 0.0
     gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
@@ -103,7 +108,8 @@ def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
     same bytes or operations pass. None of a page that leaves open which unit they pass, and where warps wait in its
     queue: more on the way only lengthen that."""
     is_full = limits.stalls is not None and limits.stalls.of(FULL) >= MOSTLY
-    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or limits.has_levels_only or is_full:
+    is_unknown = limits.has_levels_only or (cause is Cause.MEMORY and Cause.UNCOALESCED in limits.others)
+    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or is_unknown or is_full:
         return None
     bytes_by = COPIES_TO_ROOF if limits.waste.copies_ahead else BYTES_TO_ROOF
     return bytes_by if cause is Cause.MEMORY else OPERATIONS_TO_ROOF
@@ -133,13 +139,38 @@ def next_cause(limits: KernelLimits) -> tuple[str, float] | None:
 
 
 class LaunchGroup(Record):
-    """Launches of one kernel with the same grid and block; `longest` is the one that is described."""
+    """Launches of one kernel with the same grid and block, and a cause of their time; `longest` is the one that is
+    described, of those that have the limiter of most of the time."""
 
     longest: KernelLimits
-    profiles: tuple[int, ...]
-    total_ns: float
-    gain_ns: float
-    most_ns: float
+    launches: tuple[KernelLimits, ...]
+    cause: Cause
+
+    @property
+    def profiles(self) -> tuple[int, ...]:
+        """The numbers of the launches in the report."""
+        return tuple(launch.kernel.profile for launch in self.launches)
+
+    @property
+    def total_ns(self) -> float:
+        """What the launches take together."""
+        return sum(launch.kernel.duration_ns or 0.0 for launch in self.launches)
+
+    @property
+    def gain_ns(self) -> float:
+        """What is won together."""
+        return sum(gain_ns(launch, self.cause) for launch in self.launches)
+
+    @property
+    def most_ns(self) -> float:
+        """What is won together at most."""
+        return sum(most_ns(launch, self.cause) for launch in self.launches)
+
+    @property
+    def behind(self) -> float:
+        """The part of the gain that counts for its place among findings: no cause comes before the limiter."""
+        own, of_limiter = self.gain_ns, sum(gain_ns(launch, self.longest.limiter) for launch in self.launches)
+        return 1.0 if self.cause is self.longest.limiter or own < of_limiter else _BEHIND * of_limiter / own
 
 
 def launch_groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:
@@ -147,17 +178,21 @@ def launch_groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGrou
     groups: dict[tuple[object, ...], list[KernelLimits]] = {}
     for limits in measured:
         groups.setdefault((limits.kernel.name, limits.kernel.grid, limits.kernel.block), []).append(limits)
-    merged = [
-        LaunchGroup(
-            max(group, key=lambda launch: (gain_ns(launch, cause), launch.shares[cause], -launch.kernel.profile)),
-            tuple(launch.kernel.profile for launch in group),
-            sum(launch.kernel.duration_ns or 0.0 for launch in group),
-            sum(gain_ns(launch, cause) for launch in group),
-            sum(most_ns(launch, cause) for launch in group),
-        )
-        for group in groups.values()
-    ]
+    merged = [LaunchGroup(_described(group, cause), tuple(group), cause) for group in groups.values()]
     return sorted(merged, key=lambda group: (-group.gain_ns, group.profiles))
+
+
+_BEHIND: Final = 0.999  # times the gain: just below the limiter, whose place that is
+
+
+def _described(launches: list[KernelLimits], cause: Cause) -> KernelLimits:
+    """The launch with the largest gain, of those that have the limiter of most of the time."""
+    lengths = dict.fromkeys(Cause, 0.0)
+    for launch in launches:
+        lengths[launch.limiter] += launch.kernel.duration_ns or 1.0
+    usual = max(lengths, key=lambda limiter: lengths[limiter])
+    alike = [launch for launch in launches if launch.limiter is usual]
+    return max(alike, key=lambda launch: (gain_ns(launch, cause), launch.shares[cause], -launch.kernel.profile))
 
 
 OF_MEMORY: Final = "operands of memory"
@@ -181,10 +216,12 @@ def awaited_operands(limits: KernelLimits) -> str | None:
 
 
 def _uncoalesced(limits: KernelLimits) -> Figures:
-    access = limits.waste.access
+    """Rows of a block that are shorter than a warp put its lanes in several rows of the data."""
+    access, block = limits.waste.access, limits.kernel.block
+    variant = "rows" if block[0] < LANES and block[1] * block[2] > 1 else ""
     if access.excess_ratio is not None and access.sectors is not None:
-        return {"excess": access.excess_ratio, "sectors": access.sectors}
-    return {"passes": access.wavefronts_per_request}
+        return {"excess": access.excess_ratio, "sectors": access.sectors, "variant": variant, "across": block[0]}
+    return {"passes": access.wavefronts_per_request, "variant": variant, "across": block[0]}
 
 
 def _bank_conflicts(limits: KernelLimits) -> Figures:
@@ -199,7 +236,10 @@ def _register_spills(limits: KernelLimits) -> Figures:
 
 
 def _divergence(limits: KernelLimits) -> Figures:
-    return {"lanes": limits.waste.active_lanes or 0.0}
+    """Lanes that a block has no threads for take no branch."""
+    waste = limits.waste
+    is_unfilled = 1 - waste.filled_lanes >= MOSTLY * waste.idle_lanes > 0
+    return {"lanes": waste.active_lanes or 0.0, "variant": "lanes" if is_unfilled else ""}
 
 
 def _atomics(limits: KernelLimits) -> Figures:
@@ -229,7 +269,8 @@ def _without_blocks(limits: KernelLimits) -> str:
 def _occupancy(limits: KernelLimits) -> Figures:
     occupancy, kernel = limits.occupancy, limits.kernel
     limited = " and ".join(occupancy.limited_by)
-    variant = "lanes" if limits.waste.filled_lanes < 1 else _without_blocks(limits)
+    is_of_lanes = 1 - limits.waste.filled_lanes >= MOSTLY * limits.shares[Cause.OCCUPANCY] > 0
+    variant = "lanes" if is_of_lanes else _without_blocks(limits)
     variant = variant or ("unequal" if occupancy.is_unequal else "")
     return {
         "blocks": kernel.blocks,
@@ -282,6 +323,7 @@ def _memory(limits: KernelLimits) -> Figures:
         how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
         more.append(("wait for a load", queue.waited, "cycles", how))
     roof, roof_share = (roofline.nearest if roofline is not None else None) or ("", None)
+    is_unknown = limits.has_levels_only or Cause.UNCOALESCED in limits.others
     advice = "fp32_products" if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
     return {
         **_busy(limits),
@@ -290,7 +332,7 @@ def _memory(limits: KernelLimits) -> Figures:
         "operands": awaited_operands(limits),
         "reach": to_roof(limits, Cause.MEMORY),
         "variant": "queued" if queue is not None else resource.value,
-        "advice": None if queue is not None else "levels" if limits.has_levels_only else advice,
+        "advice": None if queue is not None else "levels" if is_unknown else advice,
         "more": more,
     }
 

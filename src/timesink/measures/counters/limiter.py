@@ -12,7 +12,7 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from math import inf, isfinite
+from math import isfinite
 
 from timesink.knowledge.metric_names import NOT_KNOWN, meant_by
 from timesink.measures.counters import (
@@ -20,6 +20,7 @@ from timesink.measures.counters import (
     Leaf,
     Occupancy,
     Resource,
+    counts_one_way,
     is_complete,
     kernel_counters,
     lacks_units,
@@ -28,7 +29,6 @@ from timesink.measures.counters import (
     states_units,
 )
 from timesink.measures.counters.bounds import (
-    BARRIERS,
     FAR_FROM_FULL,
     FOR_LOADS,
     MOSTLY,
@@ -39,6 +39,7 @@ from timesink.measures.counters.bounds import (
     bound_without,
     is_fp32_product,
     may_be_product,
+    most_in_tf32,
     tells_load_wait,
     used,
 )
@@ -133,6 +134,17 @@ class KernelLimits(Record, eq=False):
             own = [(roof.label, roof.share) for roof in line.compute if (roof.path != "cuda") is is_tensor]
         name, share = max(own, key=lambda roof: roof[1], default=(_UNIT_ROOFS[resource], 0.0))
         return name, max(share, self.top.busy)
+
+    @property
+    def is_roof_least(self) -> bool:
+        """Whether it may be nearer to its roof: of DRAM's traffic one way was counted only."""
+        return self.top.resource is Resource.DRAM and counts_one_way(self.kernel)
+
+    @property
+    def roof_text(self) -> str:
+        """Where it is, in words: at 81 % of its DRAM roof."""
+        name, share = self.roof
+        return f"{'at least ' if self.is_roof_least else ''}at {share_text(share)} of its {name} roof"
 
     @property
     def roof_speedup(self) -> float | None:
@@ -254,7 +266,7 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
     """What is known of the launch beside its waste."""
     work, roofline, stalls = counted.work, counted.roofline, counted.stalls
     missing = [*missing_units(kernel)]
-    is_between = any(BARRIERS in leaf.name for leaf in missing) and stalls is not None and stalls.is_at_barriers
+    is_between = any(leaf.is_of_barriers for leaf in missing) and stalls is not None and stalls.is_at_barriers
     has_waits = tells_reasons(kernel) and not is_between
     for_loads = stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY
     side, top = counted.dram_side, work.top
@@ -263,9 +275,10 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
     busier = [leaf for leaf in missing if used(leaf) > used(top)]
     may_be = any(may_be_product(kernel, one, work.waste, roofline) for one in (top, *busier))
     if not is_known and (top.resource is Resource.L1 or busier or is_fp32_product(kernel)):
-        in_tf32 = inf
+        in_tf32 = 1.0, most_in_tf32(kernel, roofline)
     else:
-        in_tf32 = bound_in_tf32(kernel, roofline) if may_be or is_fp32_product(kernel) else 1.0
+        counted_in_tf32 = bound_in_tf32(kernel, roofline) if may_be or is_fp32_product(kernel) else 1.0
+        in_tf32 = counted_in_tf32, counted_in_tf32
     queue = counted.queue.queued if counted.queue is not None else 0.0
     return Ends(
         kernel=kernel,
@@ -343,7 +356,7 @@ def _explained(kernel: KernelCounters, given: Given, has_all: bool, has_levels: 
         bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, of_any))
     may_be = may_be_product(kernel, top, waste, roofline)
     if is_fp32_product(kernel) or (has_levels if may_be is None else may_be):
-        in_tf32 = inf if has_levels else bound_in_tf32(kernel, roofline)
+        in_tf32 = most_in_tf32(kernel, roofline) if has_levels else bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(
         kernel, work.units, has_all, has_levels, shares, bounds, roofline, occupancy, stalls, waste, top, queue

@@ -19,6 +19,7 @@ from timesink.measures.counters import (
     Leaf,
     Occupancy,
     Resource,
+    counts_one_way,
     lacks_units,
     leaves,
     occupancy_of,
@@ -113,16 +114,32 @@ def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterato
     kernel = replace(kernel, values={**told.counters, **kernel.values})
     occupancy, of_any = occupancy_of(kernel), bound_of_any(kernel)
     wastes, waits = list(_wastes(kernel, told)), list(_stalls(kernel, told))
-    for units in _units(kernel, told, occupancy):
+    for units in _either_way(kernel, _units(kernel, told, occupancy)):
         dram = next((leaf.busy for leaf in units if leaf.resource is Resource.DRAM), 0.0)
         sides = (dram,) if page_bounds.work_at_most(kernel, told) < dram else (None, dram)
         queued = [(stalls, queue) for stalls in waits for queue in _queues(units, stalls)]
         for waste in wastes:
             work = work_of(units, waste)
             told_apart = sides if work.top.resource in (Resource.ISSUE, Resource.CONTROL) else sides[:1]
-            for (stalls, queue), side in product(queued, told_apart):
+            for (stalls, queue), side, places in product(queued, told_apart, _places(occupancy, kernel.blocks)):
                 if queue is None or work.is_far_from_full:
-                    yield Given(work, of_any, occupancy, stalls, roofline, queue, side)
+                    yield Given(work, of_any, places, stalls, roofline, queue, side)
+
+
+def _places(occupancy: Occupancy, blocks: int) -> tuple[Occupancy, ...]:
+    """How full SMs may be where a page does not say: as few blocks allow, or without one whenever no unit works."""
+    if occupancy.sm_idle is not None:
+        return (occupancy,)
+    least = max(0.0, 1 - blocks / occupancy.sm_count) if occupancy.sm_count else 0.0
+    return replace(occupancy, sm_idle=least), replace(occupancy, sm_idle=1.0)
+
+
+def _either_way(kernel: KernelCounters, every: Iterable[tuple[Leaf, ...]]) -> Iterator[tuple[Leaf, ...]]:
+    """The units, and where one way of DRAM's traffic was not counted, also with a DRAM that is full by it."""
+    for units in every:
+        yield units
+        if counts_one_way(kernel):
+            yield tuple(replace(leaf, busy=1.0) if leaf.resource is Resource.DRAM else leaf for leaf in units)
 
 
 def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator[tuple[Leaf, ...]]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters import (
-    ACTIVE,
+    ELAPSED,
     MEMORY,
     OF_L1,
     KernelCounters,
@@ -24,14 +24,15 @@ from timesink.measures.counters import (
     Resource,
     missing_units,
     occupancy_of,
+    waits_at_barriers,
 )
 from timesink.measures.counters.bounds import (
-    BARRIERS,
     FAR_FROM_FULL,
     FOR_LOADS,
     MOSTLY,
     PRODUCT_WORK,
     TAGS,
+    bound_of_any_waits,
     bound_of_fewer_waits,
     bound_without,
     is_fp32_product,
@@ -51,7 +52,7 @@ from timesink.measures.counters.shares import (
 from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Stalls, tells_reasons
 from timesink.measures.counters.uncounted import Box
 from timesink.measures.counters.waste import COPIES, Cause, Waste
-from timesink.records import Record
+from timesink.records import Record, replace
 
 Range = tuple[float, float]
 ANY: Final[Range] = (0.0, 1.0)
@@ -80,12 +81,12 @@ class Ends(Record):
     sides: frozenset[Cause]
     bound_of_any: float
     waits: tuple[Stalls, KernelRoofline | None] | None
-    in_tf32: float
+    in_tf32: Range
 
     @property
     def units(self) -> tuple[Leaf, ...]:
         """Units as busy as they are over the whole time; of L1's level a page may say how busy it is beside its SM."""
-        if occupancy_of(self.kernel).sm_idle is not None or OF_L1 + ACTIVE not in self.kernel.values:
+        if occupancy_of(self.kernel).sm_idle is not None or OF_L1 + ELAPSED in self.kernel.values:
             return self.work.units
         return tuple(leaf for leaf in self.work.units if leaf.name != OF_L1) or self.work.units
 
@@ -126,11 +127,17 @@ class Ends(Record):
             return max(0.0, 1 - occupancy.achieved), max(0.0, 1 - occupancy.achieved)
         return max(0.0, 1 - (occupancy.theoretical or 1.0) - _UNFILLED), 1.0
 
+    def served_by(self, leaf: Leaf) -> tuple[Leaf, ...]:
+        """What that unit may work for: barriers, or constants and branches, where nobody counted who waits at those."""
+        is_known = not leaf.is_of_barriers or waits_at_barriers(self.kernel) is not None
+        return (leaf,) if is_known else (leaf, replace(leaf, resource=Resource.CONTROL))
+
     @property
     def is_open(self) -> bool:
         """Whether anything but its waste was not collected."""
-        ends = (self.of(FULL), self.without_blocks, self.empty_places, self.queued)
-        is_unknown = any(low < high for low, high in ends) or self.in_tf32 == inf
+        ends = (self.of(FULL), self.without_blocks, self.empty_places, self.queued, self.in_tf32)
+        is_unknown = any(low < high for low, high in ends)
+        is_unknown = is_unknown or len(self.served_by(self.work.top)) > 1
         return is_unknown or bool(self.missing) or len(self.copies_ahead) > 1
 
 
@@ -160,7 +167,7 @@ def possible(ends: Ends, boxes: list[Box]) -> Possible:
 
 def _tops(ends: Ends, box: Box) -> Iterator[_Top]:
     visible = [leaf for leaf in ends.units if leaf.resource is not Resource.HIDDEN] or list(ends.units)
-    full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= FAR_FROM_FULL]
+    full = [leaf for leaf in visible if not leaf.is_of_barriers and used(leaf) >= FAR_FROM_FULL]
     plain = max(visible, key=used)
     tops = {max(full, key=used) if ahead and full else plain for ahead in ends.copies_ahead}
     least, most = (max(one.atomic_requests for one in some) for some in ((box.least,), (box.least, box.most)))
@@ -172,8 +179,8 @@ def _tops(ends: Ends, box: Box) -> Iterator[_Top]:
             yield _Top(leaf, max(leaf.hottest if is_known else 0.0, used(plain)), hottest, leaf.busy)
             is_surely_hot |= leaf.hottest * least > used(plain)
     if not is_surely_hot:
-        yield from (_Top(leaf, used(leaf), used(leaf)) for leaf in tops)
-    yield from (_Top(leaf, used(plain), used(leaf)) for leaf in ends.missing)
+        yield from (_Top(one, used(one), used(one)) for leaf in tops for one in ends.served_by(leaf))
+    yield from (_Top(one, used(plain), used(leaf)) for leaf in ends.missing for one in ends.served_by(leaf))
 
 
 def _shares(ends: Ends, box: Box, top: _Top) -> dict[Cause, Range]:
@@ -239,13 +246,13 @@ def _wasted_of(waste: Waste, top: _Top, cause: Cause, busy: float) -> float:
 def _works(ends: Ends, top: _Top) -> frozenset[Cause]:
     """What the necessary work of that unit may be called."""
     resource = top.leaf.resource
-    if BARRIERS in top.leaf.name:
+    if top.leaf.is_of_barriers:
         return frozenset({Cause.LATENCY})
     if resource in MEMORY:
         return _works_of_l1(ends, top) if resource is Resource.L1 else frozenset({Cause.MEMORY})
     if resource not in (Resource.ISSUE, Resource.CONTROL):
         return frozenset({Cause.COMPUTE})
-    at_barriers = max((used(leaf) for leaf in (*ends.units, *ends.missing) if BARRIERS in leaf.name), default=0.0)
+    at_barriers = max((used(leaf) for leaf in (*ends.units, *ends.missing) if leaf.is_of_barriers), default=0.0)
     if at_barriers >= FAR_FROM_FULL and (ends.of(FULL) == ANY or ends.stalls is None or ends.stalls.is_at_barriers):
         return ends.sides | {Cause.LATENCY}
     return ends.sides
@@ -287,9 +294,10 @@ def _ceilings(ends: Ends, box: Box, cause: Cause) -> Range:
     if cause is Cause.OCCUPANCY:
         least, most = min(least, of_any), min(most, of_any)
     if cause is Cause.LATENCY:
-        fewer = inf if ends.waits is None else bound_of_fewer_waits(units, box.most, ends.work.top, *ends.waits)
+        told = ends.waits and bound_of_fewer_waits(units, box.most, ends.work.top, *ends.waits)
+        fewer = bound_of_any_waits(units, box.most) if told is None else told
         most = max(bound_without(cause, units, box.told), min(max(most, fewer), of_any))
-    return min(least, most), max(most, ends.in_tf32) if cause in PRODUCT_WORK else most
+    return min(least, most), max(most, ends.in_tf32[1]) if cause in PRODUCT_WORK else most
 
 
 def _limiters(ends: Ends, top: _Top, shares: Mapping[Cause, Range], ceilings: Mapping[Cause, Range]) -> set[Cause]:

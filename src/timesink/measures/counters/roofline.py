@@ -215,14 +215,15 @@ def sm_clock(kernel: KernelCounters) -> float | None:
 
 
 def level_bytes(kernel: KernelCounters, level: str) -> float | None:
-    """Bytes moved at a memory level. L2 counts what SMs asked of it: its own counters count some traffic twice."""
+    """Bytes moved at a memory level, both ways; one way alone is none. L2 counts what SMs asked of it: its own counters
+    count some traffic twice."""
     seconds = (kernel.duration_ns or 0.0) / 1e9
     if level == "dram":
-        moved = kernel.total(*_WAYS[level])
+        moved = kernel.whole(*_WAYS[level])
         rate = kernel.get("dram__bytes.sum.per_second")
         return moved if moved is not None else kernel.get("dram__bytes.sum") if rate is None else rate * seconds
     if level == "l2":
-        moved = kernel.total(*_WAYS[level])
+        moved = kernel.whole(*_WAYS[level])
         sectors = kernel.get("lts__t_sectors_srcunit_tex.sum")
         return moved if moved is not None else None if sectors is None else sectors * gpus.SECTOR_BYTES
     lines = kernel.first("l1tex__lsu_writeback_active_mem_lgds.sum", "l1tex__lsu_writeback_active_mem_lg.sum")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from timesink.measures.counters import MEMORY, Leaf, Occupancy, Resource
 from timesink.measures.counters.bounds import (
-    BARRIERS,
     FAR_FROM_FULL,
     FOR_LOADS,
     MOSTLY,
@@ -96,7 +95,7 @@ def _top(units: tuple[Leaf, ...], waste: Waste) -> tuple[Leaf, float]:
     arrived keeps the unit of barriers busy; where another unit is full, that one.
     """
     visible = [leaf for leaf in units if leaf.resource is not Resource.HIDDEN] or list(units)
-    full = [leaf for leaf in visible if BARRIERS not in leaf.name and used(leaf) >= FAR_FROM_FULL]
+    full = [leaf for leaf in visible if not leaf.is_of_barriers and used(leaf) >= FAR_FROM_FULL]
     top = max(full if waste.copies_ahead and full else visible, key=used)
     hot = [
         leaf for leaf in visible if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > used(top)
@@ -127,7 +126,7 @@ def _share_out_busy(top: Leaf, even: float, waste: Waste) -> tuple[Mapping[Cause
 def work_side(top: Leaf, dram_side: float | None) -> Cause:
     """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is, if
     DRAM is at least half as busy. What executes barriers works for warps that wait for each other."""
-    if BARRIERS in top.name:
+    if top.is_of_barriers:
         return Cause.LATENCY
     if top.resource in MEMORY:
         return Cause.MEMORY

@@ -27,6 +27,7 @@ from timesink.measures.counters.causes import (
     OF_OTHERS,
     OF_SHARED,
     OPERATIONS_TO_ROOF,
+    OPTIMIZE,
     WAITING,
     Figures,
     LaunchGroup,
@@ -59,6 +60,8 @@ _FALLS: Final = (
 )
 ADVICE: Final = {
     FUSE: "Fuse it with its neighbors, or replay a CUDA graph; alone it is too small to matter.",
+    OPTIMIZE: "Compile with optimization, without -G or -O0, and profile again: each instruction waits 10 cycles or "
+    "more for the one before it, as only unoptimized code does.",
     OF_MEMORY: "Add pipeline stages to feed the tensor cores from memory: asynchronous copies, TMA, larger tiles.",
     OF_SHARED: "Swizzle the shared-memory layout: tensor cores wait for it; load whole matrices, use larger tiles per "
     "warp.",
@@ -176,12 +179,13 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
         variant=figures["variant"],
         advice=figures["advice"],
         verdict=True,
+        behind=group.behind,
     )
 
 
 def _stated(group: LaunchGroup, ratio: float = 1.0) -> Quantity:
     """What is won: a bound where it would be nearly all of the time, of which something always stays."""
-    most_ns = max(group.most_ns, group.gain_ns)
+    most_ns = group.gain_ns if group.longest.is_roof_least else max(group.most_ns, group.gain_ns)
     gain_ns = most_ns if group.gain_ns > _MOST_OF * group.total_ns else group.gain_ns
     return Quantity.ms(gain_ns * ratio, 0.0, most_ns * ratio)
 
@@ -217,11 +221,12 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
         else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}{cycles}) is"
     )
     less_us = alone_us * (FEW_SMS if longest_ns >= alone_us * NS_PER_US else 1)
+    fuse = "fuse those that run in a row" if kernels > 1 else "fuse it"
     row = Row(
         (longest.kernel.rank, 0),
         {
             "spends": f"{what} too small to profile alone: a launch takes less than {less_us:g} us, "
-            f"{share_text(waiting / total_ns)} of it waiting; fuse {'them' if kernels > 1 else 'it'}",
+            f"{share_text(waiting / total_ns)} of it waiting; {fuse}",
             "then": "",
             "longest_us": longest_ns / NS_PER_US,
             "launches": len(tiny),
@@ -267,7 +272,7 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
     bound, same = limits.bounds[cause], NECESSARY[cause]
     beyond = f", {times_text(bound)} with fewer" if isfinite(bound) and bound * share > 1 else ""
     to_roof = f"at most {times_text(limits.roof_speedup)} as fast with the same {same}{beyond}"
-    return f"It runs at {share_text(share)} of its {name} roof: {to_roof}"
+    return f"It runs {limits.roof_text}: {to_roof}"
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:

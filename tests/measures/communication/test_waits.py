@@ -1,6 +1,7 @@
 """Waiting and transfer: every nanosecond of a collective once, by hand and as laws."""
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, collectives, job_of, on_clocks
@@ -145,3 +146,38 @@ def test_gains_grow_with_the_ranks_and_stay_below_the_span(arrival: list[list[in
     nobody, one, two = (rebalanced(late, chosen) for chosen in ([], [0], [0, 1]))
     assert nobody == 0
     assert 0 <= one <= two <= 1
+
+
+def exchanged(arrival: list[list[int]], ends: dict[tuple[int, int], int] | None = None) -> pl.DataFrame:
+    """Exchanges that run as sends and receives, each over 100 us after its last rank came; `ends` of some ranks."""
+    calls = collectives(arrival, [100_000] * len(arrival)).with_columns(kind=pl.lit("sendrecv"), labelled=pl.lit(False))
+    rows = calls.sort("start_ns", "rank").to_dicts()
+    for (at, rank), early_ns in (ends or {}).items():
+        [row for row in rows if row["rank"] == rank][at]["end_ns"] -= early_ns
+    return calls_frame(rows)
+
+
+LATE = [[1_000_000 * at, 1_000_000 * at + 400_000, 1_000_000 * at + 5_000] for at in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "late_ranks"),
+    [
+        (exchanged(LATE), [1]),
+        (exchanged(LATE, {(3, 0): 450_000}), []),  # one went on without the late rank
+        (exchanged(LATE[:4]), []),  # too few to tell
+        (exchanged([[at, at + 40_000, at] for at, _, _ in LATE]), []),  # later by less than a transfer takes
+        (exchanged([[*row, row[0]] for row in LATE]), [1]),
+        (exchanged(LATE, {(3, 2): 40_000}), [1]),  # its part was there before the others'
+    ],
+)
+def test_exchanges_that_were_seen_to_hold_their_ranks_prove_who_was_late(
+    calls: pl.DataFrame, late_ranks: list[int]
+) -> None:
+    late = lateness_of(waits_of(job_of(calls, ONE_HOST))).ranks
+    assert late.filter(pl.col("own_ns") > 100_000)["rank"].to_list() == late_ranks
+
+
+def test_on_clocks_that_nothing_ties_exchanges_prove_nothing() -> None:
+    late = lateness_of(waits_of(job_of(exchanged(LATE)))).ranks
+    assert late["own_ns"].sum() == 0

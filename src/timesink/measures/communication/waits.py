@@ -8,9 +8,11 @@ same.
 `waits_by_step` says how long each rank waited for others in each of its steps.
 """
 
+from typing import Final
+
 import polars as pl
 
-from timesink.knowledge.collectives import BUS_FACTORS
+from timesink.knowledge.collectives import BUS_FACTORS, EXCHANGE
 from timesink.measures.communication import may_communicate
 from timesink.measures.communication.clocks import Clocks, align_clocks
 from timesink.measures.communication.matching import (
@@ -24,6 +26,8 @@ from timesink.measures.timeline import Device, covered_by_device
 from timesink.model.intervals import Intervals, intervals_by
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
+
+_SHOWN: Final = 5  # exchanges that waited for a late rank: fewer may have done so by chance
 
 
 class CollectiveWaits(Record, eq=False):
@@ -61,7 +65,7 @@ def waits_of(job: Job) -> CollectiveWaits:
     collectives = match_collectives(job.calls)
     messages = match_messages(job.calls, first_instance=int(collectives.calls["instance"].n_unique()))
     clocks = align_clocks(collectives.calls, job.members, messages.calls)
-    calls = _add_exposed(_split_waits(clocks.calls), job.exposed)
+    calls = _add_exposed(_with_seen_barriers(_split_waits(clocks.calls)), job.exposed)
     pairs = _add_exposed(_drop_buffered(_split_waits(clocks.pairs)), job.exposed)
     return CollectiveWaits(job, collectives, clocks, calls, _instances(calls), messages, pairs)
 
@@ -90,6 +94,31 @@ def _split_waits(calls: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns((length - pl.col("wait_ns")).alias("transfer_ns"))
     )
+
+
+def _with_seen_barriers(calls: pl.DataFrame) -> pl.DataFrame:
+    """An exchange that runs as sends and receives may hold its ranks or not, and its name does not say. It did where of
+    all instances of its group nobody left before the last had come, and some came later than a transfer takes::
+
+        rank  arrival  end
+           0      190  210
+           1      100  205     held; over at 120 it would have gone on without rank 0
+    """
+    if not (calls["kind"] == EXCHANGE).any():
+        return calls
+    exchange = pl.col("kind") == EXCHANGE
+    of_group = pl.col("group").fill_null("")
+    instances = (
+        calls.filter(exchange)
+        .group_by(of_group, "instance")
+        .agg(
+            is_held=((pl.col("transfer_ns") > pl.col("error_ns")).fill_null(False) & pl.col("complete")).all(),
+            late_ns=pl.col("wait_ns").max() - pl.col("transfer_ns").max() - pl.col("error_ns").max(),
+        )
+    )
+    groups = instances.group_by("group").agg(pl.col("is_held").all(), shown=(pl.col("late_ns") > 0).sum())
+    held = groups.filter("is_held", pl.col("shown") >= _SHOWN)["group"]
+    return calls.with_columns(rigorous=pl.col("rigorous") | (exchange & of_group.is_in(held.implode())))
 
 
 def _drop_buffered(pairs: pl.DataFrame) -> pl.DataFrame:

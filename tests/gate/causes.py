@@ -66,7 +66,7 @@ def causes_are_owned(of: Answers) -> Iterator[str]:
 def exchanges_are_told_apart(of: Answers) -> Iterator[str]:
     """Where GPUs are said to be busy, the share of exchanges with no computation beside them is said."""
     share = of.bar.get("exposed communication", 0.0)
-    if of.is_without_bottleneck and " busy " in of.verdict and share and "exchanges alone" not in of.verdict:
+    if of.is_without_bottleneck and " busy " in of.verdict and share and "in communication alone" not in of.verdict:
         yield f"busy, of which {share} % is exchanges: {of.verdict}"
 
 

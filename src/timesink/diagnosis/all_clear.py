@@ -102,7 +102,7 @@ def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[R
         return outside
     if 1 - busy * _lengthened(trace) > QUIET.default:
         return _unclaimed_idle(trace)
-    return ""
+    return _unclaimed_exchanges(trace, rulings)
 
 
 def _unclaimed_idle(trace: Trace) -> str:
@@ -114,6 +114,21 @@ def _unclaimed_idle(trace: Trace) -> str:
     if API_CALLS not in trace or 2 * sum(totals[cause] for cause in _UNRECORDED) > totals.total():
         return "no rule names a cause, and not all that the CPU did in that time was recorded"
     return "no rule that looks at what the CPU did in that time passes its limit"
+
+
+def _unclaimed_exchanges(trace: Trace, rulings: Sequence[Ruling]) -> str:
+    """Which GPU does nothing but exchange for much of its step, where no rule prices that or says who is waited for."""
+    if any(ruling.card.code.startswith("COM") and isinstance(ruling.verdict, Found) for ruling in rulings):
+        return ""
+    lines = device_timeline(trace).by_device.items()
+    alone = {device: share_of_step(trace, device, line.exposed_communication) for device, line in lines}
+    device = max(alone, key=lambda device: alone[device])
+    if alone[device] <= QUIET.default:
+        return ""
+    return (
+        f"GPU {device[1]} does nothing but communicate for {share_text(alone[device])} of the step, and nothing here "
+        "says what that could save. To decide: timesink ranks RUN"
+    )
 
 
 def _not_judged(trace: Trace) -> str:

@@ -263,9 +263,13 @@ def _clean_lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
             continue
         if record is not None:
             yield from record.written(cleaner)
-        record = _record(line)
-        if record is None:
-            yield _plain(line, cleaner)
+        found, record = private_texts.LOG_LINE.match(line), None
+        if found is None:
+            yield cleaner.words(line)
+        elif isinstance(envelope := json_in(found["rest"]), dict):
+            record = _Record(found["head"], found["where"], envelope)
+        else:
+            yield f"{found['head']}{cleaner.words(found['where'])}] {cleaner.words(found['rest'])}"
     if record is not None:
         yield from record.written(cleaner)
 
@@ -288,19 +292,6 @@ class _Record:
         yield f"{self.head}{cleaner.words(self.where)}] {write_json(kept)}"
         if self.payload:
             yield from (f"\t{line}" for line in new.split("\n"))
-
-
-def _record(line: str) -> _Record | None:
-    found = private_texts.LOG_LINE.match(line)
-    envelope = json_in(found["rest"]) if found is not None else None
-    return _Record(found["head"], found["where"], envelope) if found and isinstance(envelope, dict) else None
-
-
-def _plain(line: str, cleaner: Cleaner) -> str:
-    found = private_texts.LOG_LINE.match(line)
-    if found is None:
-        return cleaner.words(line)
-    return f"{found['head']}{cleaner.words(found['where'])}] {cleaner.words(found['rest'])}"
 
 
 def _clean_page(text: str, cleaner: Cleaner) -> Iterator[str]:

@@ -73,21 +73,7 @@ def export(
     A Perfetto trace holds everything that has a start and an end, and on tracks of its own what timesink found:
     steps, idle time by cause, the critical path, the time each finding claims, queue depth, bytes being copied.
     """
-    if output is None and to not in (None, "table"):
-        output = Path(f"trace{NAMED[to][0]}")
-    if output is None:
-        raise UsageError("missing output file", remedy="give -o FILE")
-    if to is not None and not output.name.lower().endswith(NAMED[to]):
-        raise UsageError(
-            f"a file for {to} is not called {output}",
-            remedy=f"give -o FILE{', or FILE'.join(NAMED[to])}, or leave --export out: the name alone says the format",
-        )
-    if (table is None) != output.name.lower().endswith(WHOLE):
-        raise UsageError(
-            f"cannot tell a format for this from the name {output}",
-            remedy="give -o FILE.pftrace, FILE.speedscope.json or FILE.collapsed, or --table NAME with -o "
-            "FILE.parquet, .csv or .json",
-        )
+    output = _named(output, to, table)
     if any(path.exists() and output.exists() and output.samefile(path) for path in paths):
         raise UsageError(f"{output} is an input of this command", remedy="choose another file for --output")
     trace = reading.trace(paths)
@@ -106,6 +92,26 @@ def export(
         else:
             _write_perfetto(trace, diagnose(trace), part)
     return 0
+
+
+def _named(output: Path | None, to: str | None, table: str | None) -> Path:
+    """The file to write, whose name says its format; a `UsageError` where it does not, or says another."""
+    if output is None and to not in (None, "table"):
+        output = Path(f"trace{NAMED[to][0]}")
+    if output is None:
+        raise UsageError("missing output file", remedy="give -o FILE")
+    if to is not None and not output.name.lower().endswith(NAMED[to]):
+        raise UsageError(
+            f"a file for {to} is not called {output}",
+            remedy=f"give -o FILE{', or FILE'.join(NAMED[to])}, or leave --export out: the name alone says the format",
+        )
+    if (table is None) != output.name.lower().endswith(WHOLE):
+        raise UsageError(
+            f"cannot tell a format for this from the name {output}",
+            remedy="give -o FILE.pftrace, FILE.speedscope.json or FILE.collapsed, or --table NAME with -o "
+            "FILE.parquet, .csv or .json",
+        )
+    return output
 
 
 def _write_stacks(trace: Trace, path: Path, time: StackTime | None) -> None:

@@ -385,20 +385,14 @@ def plan(
         raise UsageError("there is no trace to plan for", remedy="give its path")
     named = tuple(parse_change(text) for text in changes or ())
     if named and measure:
-        raise UsageError(
-            "--measure prices all changes of a plan, not those of --change", remedy="leave one of them out"
-        )
+        raise UsageError("--measure prices all changes of a plan, not those of --change", remedy="leave one out")
     trace = reading.trace(paths)
     with working("replaying" if named else "planning"):
         from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.trials.prices import measured_prices
         from timesink.views.plan import plan_page, what_if_page
 
         check_device_work(trace, "step to replay" if named else "step to plan for")
-        if named:
-            page = what_if_page(trace, named)
-        else:
-            from timesink.trials.prices import measured_prices
-
-            page = plan_page(trace, measured=measured_prices(trace) if measure else None)
-    target.show(page)
+        measured = measured_prices(trace) if measure else None
+        target.show(what_if_page(trace, named) if named else plan_page(trace, measured=measured))
     return 0

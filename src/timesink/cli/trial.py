@@ -189,11 +189,8 @@ def fix(
             applied = workplace.apply() if apply else []
         finally:
             workplace.close()
-    place = f"The edits are on the branch {workplace.branch}" + (
-        "" if workplace.is_work_tree else f" in {workplace.folder}"
-    )
+    where = "" if workplace.is_work_tree else f" in {workplace.folder}"
+    place = f"The edits are on the branch {workplace.branch}{where}" if answer.kept else "Nothing is edited"
     notes = [f"written into {file}" for file in applied]
-    writing.sink(notes).show(
-        repair_page(answer, stored_command(program), place if answer.kept else "Nothing is edited")
-    )
+    writing.sink(notes).show(repair_page(answer, stored_command(program), place))
     return 0 if answer.kept else NOTHING_WINS

@@ -23,11 +23,11 @@ def faults() -> dict[str, KernelLimits]:
 
 
 def test_of_kernels_unseen_until_they_were_scored_the_published_figures_hold() -> None:
-    """docs/explanation/accuracy.md: 23 of 24 limiters, 22 of 24 bounds when first scored, and since."""
+    """docs/explanation/accuracy.md: 23 of 24 limiters and 22 of 24 bounds when first scored, 23 of 24 bounds since."""
     found = scores(NINTH / "reports", NINTH / "manifest.json")
     assert len(found) == 24
     assert [one.pair for one in found if not one.is_right] == [OTHERWISE]
-    assert [one.pair for one in found if not one.is_within] == ["operations_by_item", OTHERWISE]
+    assert [one.pair for one in found if not one.is_within] == [OTHERWISE]
 
 
 @pytest.mark.parametrize("page", sorted(NINTH.glob("smaller/*.xz")), ids=lambda page: page.name)
@@ -36,7 +36,8 @@ def test_no_smaller_page_says_another_limiter_for_certain(page: Path) -> None:
         trace = read(path, cache=False)
     found = zip(kernel_counters(trace), kernel_limits(trace), strict=True)
     decided = {kernel.function.removesuffix("_fault"): one for kernel, one in found if one is not None}
-    assert len(decided) >= (10 if page.name.startswith("cuda") else 6)
+    is_cuda, has_details = page.name.startswith("cuda"), "details" in page.name
+    assert len(decided) >= (12 if has_details else 10) if is_cuda else len(decided) >= (8 if has_details else 6)
     for pair, one in decided.items():
         assert PLANTED[pair] in (one.limiter, *one.others) or pair == OTHERWISE
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 
 from timesink.knowledge.metric_names import meant_by
-from timesink.measures.counters import KernelCounters, Leaf, Resource, kernel_counters, occupancy_of
+from timesink.measures.counters import (
+    KernelCounters,
+    Leaf,
+    Resource,
+    kernel_counters,
+    leaves,
+    occupancy_of,
+    throughput_of,
+)
 from timesink.measures.counters.bounds import awake_ns, bound_of_any
 from timesink.measures.counters.causes import bound_in_fp32, gain_ns, is_tiny
 from timesink.measures.counters.limiter import limits_of, why_unexplained
@@ -93,6 +101,19 @@ def test_whatever_is_left_out_only_widens(report: str) -> None:
                 most = max(full.shares[cause], full.largest.get(cause, 0.0))
                 assert found.most_share(cause) >= most - 0.01, (one.function, cause)
                 assert full.shares[cause] < 0.01 or found.bounds[cause] >= 0.99 * full.bounds[cause], one.function
+
+
+@pytest.mark.parametrize("report", [pytest.param(of, marks=() if of in QUICK else pytest.mark.slow) for of in ALL])
+def test_the_profilers_own_level_of_a_report_is_a_floor_of_its_units(report: str) -> None:
+    """No launch of any report is told that L1 does less than a tenth below what the profiler says of it."""
+    with unpacked(KERNELS / f"{report}.ncu-rep.xz") as path:
+        launches = kernel_counters(read(path, cache=False))
+    for one in launches:
+        level, idle = throughput_of(one, Resource.L1), occupancy_of(one).sm_idle or 0.0
+        if level is not None:
+            told = max(leaf.busy for leaf in leaves(one) if leaf.resource is Resource.L1)
+            others = max(leaf.busy for leaf in leaves(one))
+            assert max(told, others) >= level * (1 - idle) / 1.1 - 0.01, one.function
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_execu
 # What tests, votes and loops around barriers go through: how much of it leaves with them is not known.
 _GUARDS = (Resource.ISSUE, Resource.ALU, Resource.CONTROL)
 _AT_BARRIERS = frozenset({"barrier"})
+_FOR_CODE = frozenset({"no_instruction", "no_instructions"})
 # What stays with fewer loads: traffic with DRAM, and arithmetic that is not of integers or addresses.
 _STAYS_WITHOUT_LOADS = (Resource.DRAM, Resource.TENSOR, Resource.FP64, Resource.XU)
 PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
@@ -122,12 +123,12 @@ def _inverse(remaining: Iterable[float]) -> float:
 def bound_of_fewer_waits(
     units: tuple[Leaf, ...], waste: Waste, top: Leaf, stalls: Stalls | None, roofline: KernelRoofline | None
 ) -> float:
-    """The largest speedup where a fix waits for fewer barriers or loads: the larger of both, 1 where neither is what
-    warps wait for.
+    """The largest speedup where a fix waits for fewer barriers, loads or instructions: the larger of them, 1 where none
+    is what warps wait for.
 
     Barriers take along what guards them and what is handed over in shared memory between them. Loads take along their
     way through the caches, their addresses and their loops: counted operations and bytes of DRAM stay. Asynchronous
-    copies stay as they are: more of them on the way are no fewer bytes.
+    copies stay as they are: more of them on the way are no fewer bytes. Code that fits its caches is not fetched from L2.
     """
     bound = 1.0
     waits_there = top.is_of_barriers or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY)
@@ -139,7 +140,8 @@ def bound_of_fewer_waits(
         stays = (*_STAYS_WITHOUT_LOADS, *(() if is_counted else (Resource.FMA,)))
         work = [roof.share for roof in roofline.compute] if roofline is not None else []
         bound = max(bound, _inverse([*(used(leaf) for leaf in units if leaf.resource in stays), *work]))
-    return bound
+    waits_for_code = stalls is not None and stalls.of(_FOR_CODE) >= MOSTLY
+    return max(bound, _bound_of_fewer_fetches(units)) if waits_for_code else bound
 
 
 def bound_of_any_waits(units: tuple[Leaf, ...], waste: Waste) -> float:
@@ -147,7 +149,11 @@ def bound_of_any_waits(units: tuple[Leaf, ...], waste: Waste) -> float:
     if not any(leaf.resource is Resource.DRAM for leaf in units):
         return float("inf")
     of_loads = _inverse(used(leaf) for leaf in units if leaf.resource in _STAYS_WITHOUT_LOADS)
-    return max(of_loads, _bound_of_fewer_barriers(units, waste))
+    return max(of_loads, _bound_of_fewer_barriers(units, waste), _bound_of_fewer_fetches(units))
+
+
+def _bound_of_fewer_fetches(units: tuple[Leaf, ...]) -> float:
+    return _inverse(used(leaf) for leaf in _visible(units) if leaf.resource is not Resource.L2)
 
 
 def _bound_of_fewer_barriers(units: tuple[Leaf, ...], waste: Waste) -> float:

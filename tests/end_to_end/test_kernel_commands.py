@@ -240,3 +240,29 @@ def test_each_advice_names_the_kernels_it_is_for(report: Path) -> None:
         named = {short_name(one["kernel"]) for one in entries if (one["limiter"], one["action"]) == (limiter, action)}
         assert {name.partition(" ×")[0] for name in of.partition(" and ")[0].split(", ")} <= named
         assert (" and " in of) is (len(named) > 3)
+
+
+@pytest.mark.parametrize("launches", [4, 7, 91])
+def test_launches_of_one_kernel_are_one_row_with_their_spread(launches: int, tmp_path: Path) -> None:
+    """In report order; a row each where rows are sorted, and as JSON."""
+    path = tmp_path / "often.ncu-rep"
+    names = list(BUSY)
+    kernels = [
+        made.kernel("k", [made.metric(0, 2000.0 + 10 * at), *(made.metric(n, BUSY[names[n]]) for n in (1, 2))])
+        for at in range(launches)
+    ]
+    path.write_bytes(made.report(made.block(details=made.session("ncu a.out")), made.block(kernels, names)))
+    trace = read(path, cache=False)
+    (sheet,) = (sheet for sheet in kernels_page(trace).sheets if sheet.key == "kernels")
+    (row,) = sheet.rows
+    of = {field.key: cell for field, cell in zip(sheet.columns, row, strict=True)}
+    assert (of["launches"], of["longest_ns"]) == (launches, 2000.0 + 10 * (launches - 1))
+    assert of["time_ns"] == 2000.0 + 10 * ((launches - 1) // 2)
+    assert len(kernel_entries(trace)) == launches
+    (sheet,) = (s for s in kernels_page(trace, list(range(launches))).sheets if s.key == "kernels")
+    assert len(sheet.rows) == launches
+
+
+def test_kernels_that_ran_a_few_times_have_a_row_each(report: Path) -> None:
+    (sheet,) = (sheet for sheet in kernels_page(read(report, cache=False)).sheets if sheet.key == "kernels")
+    assert len(sheet.rows) == 4 and "launches" not in {field.key for field in sheet.columns}

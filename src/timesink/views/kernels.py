@@ -30,6 +30,9 @@ from timesink.views.kernel_proof import proof_sheet
 
 LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
 
+_OFTEN = 4  # launches of one kernel from which on one row is for all
+_AT_LIMITER = 3  # of a launch's cells
+_OF_REPEATED = "a row for the launches of one kernel with one limiter: the id, time and figures are of the median one; "
 _NAMED = 3  # kernels of an advice, as many as fit beside it
 
 _LIMITER = Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS)
@@ -40,10 +43,15 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     kernels, limits = kernel_counters(trace), kernel_limits(trace)
     do = actions(zip(kernels, limits, strict=True))
     rows = [_row(*launch) for launch in zip(kernels, limits, do, strict=True)]
+    repeated: list[tuple[Cell, ...]] = []
     if order is not None:
         rows.sort(key=lambda row: order.index(int(str(row[0]))))
+    else:
+        repeated = _repeated(kernels, rows)
     columns = declare(
-        "id, kernel [kernel], time_ns: time",
+        "id, kernel [kernel], launches, time_ns: time, longest_ns: longest"
+        if repeated
+        else "id, kernel [kernel], time_ns: time",
         _LIMITER,
         "limiter_ratio: of its time, limiter_most_ratio: at most, roof: nearest roof [text], roof_ratio: of roof, "
         "roof_speedup: x to roof, bound_speedup: x without limiter",
@@ -56,8 +64,28 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
     advice = declare(replace(_LIMITER, is_name=False), "kernels: launches, of: of kernels [text], action: do [text]")
     of_all = sheet_of("actions", "what to do", _actions(limited), advice, "by limiter, longest total time first")
     in_short = [proof_sheet(kernels[0], limits[0], "in short", do[0])] if len(kernels) == 1 else []
-    sheets = (*in_short, sheet_of("kernels", "kernels", rows, columns, note), *(() if in_short else (of_all,)))
+    sheets = (
+        *in_short,
+        sheet_of("kernels", "kernels", repeated or rows, columns, _OF_REPEATED + note if repeated else note),
+        *(() if in_short else (of_all,)),
+    )
     return Page(_headline(kernels, limits), sheets, tuple(_notes(trace, kernels, limits)))
+
+
+def _repeated(kernels: Sequence[KernelCounters], rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
+    """One row for launches of the same kernel, grid and block with the same limiter, by the median and the longest of
+    their times; none where no kernel was launched often."""
+    groups: dict[tuple[Any, ...], list[tuple[Cell, ...]]] = {}
+    for kernel, row in zip(kernels, rows, strict=True):
+        groups.setdefault((kernel.name, kernel.grid, kernel.block, row[_AT_LIMITER]), []).append(row)
+    if max(map(len, groups.values()), default=0) < _OFTEN:
+        return []
+    merged: list[tuple[Cell, ...]] = []
+    for group in groups.values():
+        ordered = sorted(group, key=lambda row: float(str(row[2] or 0.0)))
+        profile, name, time_ns, *more = ordered[(len(ordered) - 1) // 2]
+        merged.append((profile, name, len(group), time_ns, ordered[-1][2], *more))
+    return merged
 
 
 def _row(kernel: KernelCounters, limits: KernelLimits | None, action: str) -> tuple[Cell, ...]:

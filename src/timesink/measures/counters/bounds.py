@@ -128,7 +128,8 @@ def bound_of_fewer_waits(
 
     Barriers take along what guards them and what is handed over in shared memory between them. Loads take along their
     way through the caches, their addresses and their loops: counted operations and bytes of DRAM stay. Asynchronous
-    copies stay as they are: more of them on the way are no fewer bytes. Code that fits its caches is not fetched from L2.
+    copies stay as they are: more of them on the way are no fewer bytes. Code that fits its caches is not fetched from
+    L2.
     """
     bound = 1.0
     waits_there = top.is_of_barriers or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY)

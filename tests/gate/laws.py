@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
+from tests.gate import checks, steps
 from tests.gate.advised import advice_can_be_followed
 from tests.gate.answers import SHARE, TIME, Answers, Row, alike, flat, ms
 from tests.gate.arithmetic import advice_names_no_type_that_is_lacking, types_by_name_are_those_recorded
@@ -55,6 +56,9 @@ _WHOLE = re.compile(rf"(?:of|holds) {_STEP}")
 _OF = re.compile(rf"{TIME} of {_STEP}(?: [a-z ]{{1,30}})? \({SHARE}\)")
 _SAVES = re.compile(rf"saves (?:at most )?{TIME} \({SHARE} of the (?:(mean|unprofiled|longest) )?(step|window)\)")
 _INTERVAL = re.compile(rf"saves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to {TIME}")
+_ESTIMATED = re.compile(
+    rf"the {TIME} (?:guessed )?(?:mean )?step takes an estimated {TIME} (?:without it )?\({TIME} to {TIME}\)"
+)
 _NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bottleneck")
 _REASON = re.compile(r"not all recorded|To decide:|cannot be told|no work in the rest")
 _WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) .*?at most (\d[\d.]*)× as fast")
@@ -257,7 +261,7 @@ def ordered_intervals(of: Answers) -> Iterator[str]:
             and "unprofiled" not in of.doors["-v"]
         ):
             yield f"{finding['code']} saves up to {worth['high']} ms of steps of {max(steps)} ms"
-    step = re.search(rf"step of {TIME} takes an estimated {TIME} \({TIME} to {TIME}\)", flat(of.doors["-v"]))
+    step = _ESTIMATED.search(flat(of.doors["-v"]))
     if step:
         recorded, value, low, high = (ms(step[at], step[at + 1]) for at in range(1, 9, 2))
         if not low <= value * 1.012 or not value <= high * 1.012 or value > recorded * 1.012:
@@ -327,12 +331,12 @@ LAWS: Final[tuple[Law, ...]] = (
     guessed_steps_hold_the_work, exchanges_have_work_beside_them, more_blocks_bring_no_page, start_up_names_its_whole,
     types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
-    plainly_said,
+    plainly_said, *steps.LAWS,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (
     changes_have_their_name,
     first_change_agrees, pages_agree, report_agrees, page_commands_are_understood, change_alone_is_its_finding,
-    prices_are_in_order, told_in_its_idioms,
+    prices_are_in_order, told_in_its_idioms, *steps.OF_PAGES, *checks.LAWS,
 )  # fmt: skip
 """Laws of what takes seconds: the plan and the report."""
 

@@ -1,12 +1,10 @@
 """Where the step of each device goes: its work, and its idle time by cause."""
 
-from collections import Counter
-
 from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.measures.idle.blame import idle_shares
 from timesink.measures.steps import steps
-from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.measures.steps.slow_steps import usual_steps
+from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
+from timesink.measures.steps.slow_steps import of_usual_steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.trace import Trace
 
@@ -14,12 +12,15 @@ from timesink.model.trace import Trace
 def step_budgets(trace: Trace) -> tuple[StepBudget, ...]:
     """One budget per device that has time: compute, exposed communication, exposed copies, then idle time by cause,
     largest first; of the usual steps where one stands alone, which findings are of too."""
-    trace = usual_steps(trace) or trace
-    counts = Counter(steps(trace).windows.select("rank", "device").iter_rows())
+    trace = of_usual_steps(trace)
+    counts = {key: step_windows(trace, key)[0].size for key in device_timeline(trace).by_device}
     shares: dict[Device, list[StepPart]] = {(part.rank, part.device): [] for part in device_timeline(trace)}
     for share in idle_shares(trace):
         shares[share.rank, share.device].append(StepPart(share.cause, share.per_step_ns))
-    return tuple(_budget(trace, key, idle, counts[key]) for key, idle in shares.items() if period_ns(trace, key))
+    of_steps = steps(trace).windows.height > 0
+    return tuple(
+        _budget(trace, key, idle, of_steps * counts[key]) for key, idle in shares.items() if period_ns(trace, key)
+    )
 
 
 def _budget(trace: Trace, device: Device, idle: list[StepPart], count: int) -> StepBudget:

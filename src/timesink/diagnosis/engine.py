@@ -33,8 +33,9 @@ from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
 from timesink.measures.ranks.telling import telling
-from timesink.measures.steps.per_step import period_name, step_windows
+from timesink.measures.steps.per_step import period_name, period_ns, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
+from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.known import known
 from timesink.model.arrays import WEIGHTY
 from timesink.model.intervals import Intervals
@@ -151,17 +152,18 @@ def _is_long(trace: Trace) -> bool:
 def _ruling(
     rule: Rule, trace: Trace, usual: Trace | None, overrides: Mapping[str, float], barred: Undecided | None
 ) -> tuple[Ruling, Trace]:
-    """What a rule says, and of which steps: of the `usual` ones if it finds anything there, else of all."""
+    """What a rule says, and of which steps: of the `usual` ones, but of all where it finds something in those alone."""
     if barred:
         return Ruling(rule.card, barred), trace
-    if usual is not None and not rule.every_step:
-        verdict = rule.verdict(usual, overrides)
-        if isinstance(verdict, Found):
-            return Ruling(rule.card, verdict), usual
-    verdict = rule.verdict(trace, overrides)
+    own = trace if usual is None or rule.every_step else usual
+    verdict = rule.verdict(own, overrides)
+    if own is usual and not isinstance(verdict, Found):
+        apart = rule.verdict(trace, overrides)
+        if isinstance(apart, Found):
+            return Ruling(rule.card, apart), trace
     if isinstance(verdict, Undecided):
         verdict = replace(verdict, to_decide=as_started(trace, verdict.to_decide))
-    return Ruling(rule.card, verdict), trace
+    return Ruling(rule.card, verdict), own
 
 
 class _Ranked(NamedTuple):
@@ -182,7 +184,7 @@ def _ranked_findings(
     """
     has_usual = usual is not None
     found = [
-        (ruling.card, finding, own, begun(thread, partial(_priced, finding, own, trace)))
+        (ruling.card, finding, own, begun(thread, partial(_priced, finding, own, trace, usual)))
         for ruling, own in judged
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
@@ -209,8 +211,9 @@ def _is_part(one: _Ranked, whole: Finding) -> bool:
     return one.card.name == whole.cause and one.finding.where.rank == whole.where.rank
 
 
-def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:
-    """The finding with its price; of the usual steps it claims nothing in those that are apart."""
+def _priced(finding: Finding, own: Trace, whole: Trace, usual: Trace | None) -> Finding:
+    """The finding with its price; of the usual steps it claims nothing in those that are apart. One that is of all
+    steps beside usual ones is a share of their mean, by that name."""
     worth = price(finding, own)
     gain = in_order(within_claim(worth, finding, own))
     if worth.by == "replay":
@@ -220,7 +223,13 @@ def _priced(finding: Finding, own: Trace, whole: Trace) -> Finding:
         parts = {device: part - _apart(device, own, whole) for device, part in claim.intervals.items()}
         claim = replace(claim, intervals=parts)
     message = finding.message + longer_text(finding, worth._replace(gain=gain), own)
-    return replace(finding, message=message, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
+    found = replace(finding, message=message, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
+    return found if usual is None or own is usual else replace(found, which="mean", of_ms=_mean_ms(own))
+
+
+def _mean_ms(trace: Trace) -> float:
+    """The mean recorded step of the device where it is longest."""
+    return max(period_ns(trace, device) for device in device_timeline(trace).by_device) / NS_PER_MS
 
 
 def _apart(device: tuple[int, int], usual: Trace, whole: Trace) -> Intervals:

@@ -21,6 +21,7 @@ from timesink.diagnosis.words import (
     drifting,
     guessed_steps,
     replay_notes,
+    slowest_step_text,
     work_outside,
 )
 from timesink.knowledge.assumptions import replay as assumed
@@ -29,6 +30,7 @@ from timesink.measures.ranks.parity import differences, missing_text, parity_fac
 from timesink.measures.ranks.telling import telling_text
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
 from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
+from timesink.measures.steps.slow_steps import of_usual_steps
 from timesink.measures.timeline import device_names, device_timeline, of_device
 from timesink.measures.timeline.known import LEAST_NS, known
 from timesink.measures.timeline.start_up import start_up
@@ -227,23 +229,27 @@ def notes(trace: Trace, whole: Trace) -> tuple[Note, ...]:
     if step_ns and profiled_ns:
         ratio = profiled_ns / step_ns
         collected.append(Note(f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(step_ns)}"))
-    elif estimate := _estimated_step(trace):
+    elif estimate := estimated_step(trace):
         collected.append(Note(estimate))
     return tuple(collected)
 
 
-def _estimated_step(trace: Trace) -> str:
-    """What recording costs a step, where it is worth a word and nobody told the step without a profiler."""
-    kept, profiled_ns = kept_ratio(trace), steps(trace).times.p50_ns
-    if kept is None or not profiled_ns or kept[1] * assumed.ANOTHER_RUN.value > 1 - _TAKEN_OFF:
+def estimated_step(trace: Trace) -> str:
+    """What recording costs a step, where it is worth a word and nobody told the step without a profiler: `step_ms`
+    beside the step that the bar is of."""
+    trace = of_usual_steps(trace)
+    kept, expected_ms, of_step = kept_ratio(trace), step_ms(trace), steps(trace).count
+    if trace.unprofiled_step_ns or kept is None or not expected_ms or not of_step or kept[1] >= 1 - _TAKEN_OFF:
         return ""
-    other = (assumed.ANOTHER_RUN.low, assumed.ANOTHER_RUN.value, assumed.ANOTHER_RUN.high)
-    low, expected, high = (
-        time_text(min(ratio * each, 1.0) * profiled_ns) for ratio, each in zip(kept, other, strict=True)
+    recorded_ns = expected_ms * NS_PER_MS / kept[1]
+    low, high = (
+        time_text(min(ratio * each, 1.0) * recorded_ns)
+        for ratio, each in ((kept[0], assumed.ANOTHER_RUN.low), (kept[2], assumed.ANOTHER_RUN.high))
     )
     return (
-        f"the profiler slows this run: the median step of {time_text(profiled_ns)} takes an estimated {expected} "
-        f"without it ({low} to {high}). CPU savings are shares of the estimate; --unprofiled-step-ms replaces it"
+        f"the profiler slows this run: {slowest_step_text(trace)} takes an estimated "
+        f"{time_text(expected_ms * NS_PER_MS)} without it ({low} to {high}). CPU savings are shares of the estimate; "
+        "--unprofiled-step-ms replaces it"
     )
 
 

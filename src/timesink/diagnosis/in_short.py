@@ -14,7 +14,7 @@ from timesink.measures.steps.engine import engine_late
 from timesink.measures.steps.parts import pacing_windows, step_kinds
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
-from timesink.measures.steps.slow_steps import slow_rates
+from timesink.measures.steps.slow_steps import of_usual_steps, slow_rates
 from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.known import is_silent
 from timesink.measures.timeline.ranges import Phase, serving_phases
@@ -33,6 +33,7 @@ _WORTH_HIDING: Final = 0.01  # of the step
 
 def statements(trace: Trace) -> tuple[str, ...]:
     """Attribution, tokens of a server, the host's phase, counters, overlap, compilation: what the trace supports."""
+    trace = of_usual_steps(trace)
     of_each = (_attribution, _serving, _host, _counters, _overlap, _compilation)
     return tuple(filter(None, [sentence(trace) for sentence in of_each]))
 

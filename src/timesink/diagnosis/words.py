@@ -38,6 +38,11 @@ def period_text(trace: Trace, device: Device) -> str:
     return f"the {time_text(mean_ns)} {guessed}{mean}{period_name(trace)}"
 
 
+def slowest_step_text(trace: Trace) -> str:
+    """The same of the device whose steps are longest, which sets the pace of a job."""
+    return period_text(trace, max(device_timeline(trace).by_device, key=lambda device: period_ns(trace, device)))
+
+
 def guessed_steps(trace: Trace) -> str:
     """From what steps are guessed, what else they could be, and how one says so; '' where they are marked or found."""
     found = steps(trace)

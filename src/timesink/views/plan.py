@@ -5,6 +5,7 @@ the prices of changes that somebody names, with what limits the step then and th
 from collections.abc import Iterator, Mapping, Sequence
 
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.headline import step_ms
 from timesink.diagnosis.plan import WORTH, ladder
 from timesink.diagnosis.plan.batch import ASSUMED, free_text
 from timesink.diagnosis.plan.ladder import Plan, Rung
@@ -14,8 +15,9 @@ from timesink.diagnosis.words import guessed_steps
 from timesink.errors import UsageError
 from timesink.fixes.measured import MeasuredPrices
 from timesink.fixes.table import EDITS, FIXES, OF_A_LAYER, Asked, parse_change
+from timesink.measures.steps.slow_steps import of_usual_steps
 from timesink.measures.timeline.known import trains
-from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
+from timesink.measures.timeline.replay import calibrated_pricers
 from timesink.model.trace import Trace
 from timesink.recipes.table import SWITCHES
 from timesink.records import Record, replace
@@ -50,6 +52,7 @@ def plan_page(
 ) -> Page:
     """The plan of a trace as a page; of a program that only infers, with four usual changes to a layer and the sum."""
     made = plan(trace, diagnosis, worth, measured)
+    trace = of_usual_steps(trace)
     page, ranks = page_of(made, trace.source), calibrated_pricers(trace)
     if made.refused or not ranks or trains(trace):
         return page
@@ -230,14 +233,15 @@ def grammar_page() -> Page:
 
 def what_if_page(trace: Trace, changes: Sequence[Asked]) -> Page:
     """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
+    whole, trace = trace, of_usual_steps(trace)
     ranks = calibrated_pricers(trace)
     if not ranks:
         raise UsageError(
             f"no complete step was found in {trace.source}, and a price is per step",
             remedy="mark steps with prof.step() or an NVTX range, and record at least three",
         )
-    whole, diagnosis = {one.fix.name for one in changes if one.is_whole}, diagnose(trace)
-    alone = ladder.alone(trace, diagnosis, whole, kept_prices(trace, diagnosis)) if whole else {}
+    names, diagnosis = {one.fix.name for one in changes if one.is_whole}, diagnose(whole)
+    alone = ladder.alone(whole, diagnosis, names, kept_prices(whole, diagnosis)) if names else {}
     made = {rank: [_made(trace, rank, asked, alone) for asked in changes] for rank in ranks}
     together = {rank: Together(tuple(part for one in named for part in one.changes)) for rank, named in made.items()}
     sheets = (_prices(trace, made), _next_path(ranks, together))
@@ -291,7 +295,7 @@ _Gain = tuple[float, ...] | None
 
 
 def _row(trace: Trace, rank: int, label: str, gain: _Gain, by: str, remark: str) -> tuple[Cell, ...]:
-    step_ns = step_without_profiler_ns(trace, rank)
+    step_ns = (step_ms(trace) or 0.0) * NS_PER_MS
     known = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
     return (rank, label, step_ns, *known, by, remark)
 

@@ -4,26 +4,30 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.in_short import statements
+from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Clear, Diagnosis, NotApplicable, Quantity, Undecided
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Evidence, NotApplicable, Quantity, StepBudget, Undecided
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.kernels import KernelFamily
+from timesink.knowledge.step_parts import WORK_WORDS
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.measures.kernels.small_grids import tiny_kernels
 from timesink.measures.steps import step_times, steps
-from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.per_step import period_name, step_windows
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.timeline import device_gaps
 from timesink.measures.timeline.copies import exposed_copies
 from timesink.measures.timeline.known import is_silent
 from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.records import Record
 from timesink.units import share_text, time_text
 from timesink.views import Page, listed
 from timesink.views.pipeline import Staged, rate_text
@@ -126,38 +130,84 @@ def _graph_breaks(trace: Trace, before: Trace | None) -> Iterator[str]:
     yield f"graph: graph_breaks {old.graph_breaks} -> {found.graph_breaks}{place}{doubt}"
 
 
+MUCH: Final = Limit.ratio(
+    0.1,
+    "what takes so much of a step is not called clear, though no rule finds a cause in it",
+    "benchmarks/faults: recording keeps a GPU idle for up to a fifth of a step",
+)
 # What a reader of a timeline looks for, one after another, and the rules that look for it. Where the one named last
 # does not apply, there is nothing of the kind to look at.
+_GAPS: Final = "GPU idle gaps"
+_SERIAL: Final = "kernels one after another that could overlap"
 _SMALL: Final = "small kernels"
+_COPIES: Final = "copies between CPU and GPU"
+_COLLECTIVES: Final = "gaps at collectives"
 _CHECKS: Final = {
-    "GPU idle gaps": ("IDL",),
-    "kernels one after another that could overlap": ("STR101", "KRN110"),
+    _GAPS: ("IDL",),
+    _SERIAL: ("STR101", "KRN110"),
     _SMALL: ("KRN104", "KRN111", "CMP101", ""),
-    "copies between CPU and GPU": ("CPY",),
-    "gaps at collectives": ("COM", "COM101"),
+    _COPIES: ("CPY",),
+    _COLLECTIVES: ("COM", "COM101"),
 }
 
 
+class _Seen(Record):
+    """How many of what a check looks for the capture holds, in words, and what of the step that takes."""
+
+    count: str
+    share: float = 0.0
+    taken: str = ""
+
+
 def checks_page(trace: Trace) -> Page:
-    """The five checks of a timeline, each found, clear or undecided: what for, what it costs and what decides it."""
-    diagnosis = diagnose(trace)
+    """The five checks of a timeline, each found, clear or undecided: how many there are, what they cost, what next."""
+    diagnosis, seen = diagnose(trace), _seen(trace)
     rows = {what: _checked(diagnosis, codes) for what, codes in _CHECKS.items()}
     rows[_SMALL] = _counted(trace, *rows[_SMALL])
-    told = ((what, *row) for what, row in rows.items())
-    return Page("The five checks of a timeline", (listed("statement.checks", told, _counts(trace)),))
+    told = ((what, *_after_count(seen[what], *row)) for what, row in rows.items())
+    return Page("The five checks of a timeline", (listed("statement.checks", told),))
 
 
-def _counts(trace: Trace) -> str:
-    """How many of what each check looks for the capture holds, whatever they cost."""
-    kernels = kernel_facts(trace).frame
-    counts = {
-        "gaps": device_gaps(trace).op.size,
-        "small kernels in runs on one stream": sum(runs.rows.size for runs in one_stream_runs(trace)),
-        f"kernels under {assumed.TINY_US.value:.0f} us": (kernels["length"] < assumed.TINY_US.ns).sum(),
-        "copies between CPU and GPU": sum(one.count for one in exposed_copies(trace) if one.direction in _BETWEEN),
-        "kernels of collectives": (kernels["family"] == KernelFamily.COMMUNICATION.value).sum(),
-    }
-    return "in the whole capture: " + ", ".join(f"{count:,} {what}" for what, count in counts.items())
+def _after_count(seen: _Seen, answer: str, why: str, what_next: str) -> tuple[str, str, str]:
+    """An answer after what was counted; what takes much of the step is not clear."""
+    if answer == "clear" and seen.share >= MUCH.default:
+        answer, what_next = "undecided", "timesink show idle TRACE"
+    taken = seen.taken if answer != "found" else ""
+    return answer, "; ".join(filter(None, (seen.count, taken, why))), what_next
+
+
+def _seen(trace: Trace) -> dict[str, _Seen]:
+    """By check, whatever it costs; shares are of the device on which that is most."""
+    kernels, small = kernel_facts(trace).frame, f"under {assumed.TINY_US.value:.0f} us"
+    in_runs = sum(runs.rows.size for runs in one_stream_runs(trace))
+    copied = sum(one.count for one in exposed_copies(trace) if one.direction in _BETWEEN)
+    tiny = kernels.filter(kernels["length"] < assumed.TINY_US.ns).height
+    exchanges = kernels.filter(kernels["family"] == KernelFamily.COMMUNICATION.value).height
+    return {
+        _GAPS: _taking(trace, "idle", "{} is idle", _many(device_gaps(trace).op.size, "gap", "gaps")),
+        _SERIAL: _Seen(_many(in_runs, "small kernel in runs on one stream", "small kernels in runs on one stream")),
+        _SMALL: _Seen(_many(tiny, f"kernel {small}", f"kernels {small}")),
+        _COPIES: _taking(trace, "copy", "exposed copies take {}", _many(copied, "copy", "copies")),
+        _COLLECTIVES: _taking(
+            trace, "communication", "exposed communication takes {}",
+            _many(exchanges, "kernel of collectives", "kernels of collectives"),
+        ),
+    }  # fmt: skip
+
+
+def _taking(trace: Trace, kind: str, words: str, count: str) -> _Seen:
+    share = max((_share(one, kind) for one in step_budgets(trace)), default=0.0)
+    return _Seen(count, share, words.format(f"{share_text(share)} of the {period_name(trace)}"))
+
+
+def _many(count: int, noun: str, plural: str) -> str:
+    return f"{count:,} {noun if count == 1 else plural} in the capture"
+
+
+def _share(budget: StepBudget, kind: str) -> float:
+    """The share of a device's step that is idle, or work of a kind."""
+    parts = (one.time_ns for one in budget.parts if one.kind == kind or (kind == "idle" and one.kind not in WORK_WORDS))
+    return sum(parts) / budget.period_ns
 
 
 _BETWEEN: Final = ("h2d", "d2h")
@@ -170,7 +220,7 @@ def _counted(trace: Trace, answer: str, why: str, what_next: str) -> tuple[str, 
         whole = bool((trace.get(DEVICE_OPS)["kind"] == "graph").any())
         if whole:
             return "undecided", "graphs were recorded whole, and not their kernels", "nsys --cuda-graph-trace=node"
-        return answer, f"no kernel takes less than {assumed.TINY_US.value:.0f} us; {why}", what_next
+        return answer, why, what_next
     short, every = (sum(getattr(one, name) for one in found) for name in ("per_step", "of_per_step"))
     count = f"{short:.0f} of {every:.0f} kernels of a step take less than {assumed.TINY_US.value:.0f} us"
     if answer == "found":
@@ -195,12 +245,15 @@ def _checked(diagnosis: Diagnosis, codes: tuple[str, ...]) -> tuple[str, str, st
         if isinstance(one, Undecided) and not (one.elsewhere and facts):
             return "undecided", one.why, one.to_decide
     if facts:
-        near = max(facts, key=lambda fact: fact.measured.value / fact.limit.value if fact.limit else 0.0)
+        near = max(facts, key=_nearness)
         return "clear", f"{near.label}: {_figure(near.measured)} (limit {_figure(near.limit)})", ""
-    return "clear", next((one.why for one in verdicts.values() if isinstance(one, NotApplicable)), NOTHING), ""
+    return "clear", next((one.why for one in verdicts.values() if isinstance(one, NotApplicable)), ""), ""
 
 
-NOTHING: Final = "the rules looked, and found nothing to measure"
+def _nearness(fact: Evidence) -> float:
+    """How near a figure that passes its limit is to it, from below or from above: 1 at the limit."""
+    ends = fact.measured.value, fact.limit.value if fact.limit else 0.0
+    return min(ends) / (max(ends) or 1.0)
 
 
 def _figure(quantity: Quantity | None) -> str:

@@ -17,7 +17,7 @@ from timesink.measures.idle.blame import idle_places, idle_shares
 from timesink.measures.kernels import kernels
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.steps.slow_steps import usual_steps
+from timesink.measures.steps.slow_steps import of_usual_steps
 from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.attribution import attribution, operator_kernels, operator_times
 from timesink.measures.timeline.copies import copies
@@ -283,7 +283,7 @@ _PLACE = ("call", "host_op", "range", "frame")
 
 def idle_page(trace: Trace, top: int) -> Page:
     """Causes, then the `top` places; of the steps that the diagnosis is of."""
-    trace = usual_steps(trace) or trace
+    trace = of_usual_steps(trace)
     return Page(f"Idle time of {trace.source}", (_causes(trace), _places(trace, top)))
 
 

@@ -20,12 +20,13 @@ from timesink.diagnosis.plan import NOTHING, TO_LOOK_INTO, WORTH, Chosen, Joint,
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.pricing import claimed_ms_per_step
-from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity
 from timesink.diagnosis.words import guessed_steps
 from timesink.fixes import Fix
 from timesink.fixes.measured import MeasuredPrices
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.ranks.telling import telling
+from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.replay import pricers
 from timesink.model.trace import Trace
@@ -97,12 +98,23 @@ def plan(
 ) -> Plan:
     """The ladder of a trace: changes that win `worth` of the step or more, best first, by measured prices where these
     are known."""
-    diagnosis, trace = diagnosis or diagnose(trace), telling(trace)
+    diagnosis, usual = diagnosis or diagnose(trace), usual_steps(telling(trace))
     joint = changes_offered(trace, diagnosis, measured)
     if isinstance(joint, str):
-        return Plan(headline.step_ms(trace), refused=joint, measured=measured)
+        return Plan(headline.step_ms(usual or telling(trace)), refused=joint, measured=measured)
+    first = next(iter(diagnosis.findings), None)
     with nullcontext() if measured is None else measured.assumed():
-        return replace(_climbed(joint, worth, next(iter(diagnosis.findings), None)), measured=measured)
+        made = _climbed(joint, worth, None if first and _is_apart(first[1], usual) else first)
+    notes = [str(note) for note in headline.steps_apart(usual)]
+    notes += filter(None, [headline.estimated_step(telling(trace))])
+    if first and _is_apart(first[1], usual):
+        notes.append(f"{first[0].code}, the first finding, is not of the steps that this plan is of")
+    return replace(made, measured=measured, notes=(*made.notes, *notes))
+
+
+def _is_apart(finding: Finding, usual: Trace | None) -> bool:
+    """Whether all that a finding claims is outside of the usual steps."""
+    return usual is not None and bool(finding.claim.intervals) and not claimed_ms_per_step(finding.claim, usual)
 
 
 class Alone(Record, eq=False):
@@ -117,7 +129,7 @@ class Alone(Record, eq=False):
 
 def alone(trace: Trace, diagnosis: Diagnosis, names: set[str], measured: MeasuredPrices | None) -> dict[str, Alone]:
     """Of a plan's changes those that are named, each by itself."""
-    joint = changes_offered(telling(trace), diagnosis, measured)
+    joint = changes_offered(trace, diagnosis, measured)
     if isinstance(joint, str):
         return {}
     found = {}
@@ -130,8 +142,11 @@ def alone(trace: Trace, diagnosis: Diagnosis, names: set[str], measured: Measure
 
 
 def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices | None = None) -> Joint | str:
-    """The changes that a ladder could be made of, and what sets of them win; or why there is no ladder."""
-    step_ms = headline.step_ms(trace)
+    """The changes that a ladder could be made of, and what sets of them win; or why there is no ladder. Both are of the
+    usual steps, as findings are."""
+    usual = usual_steps(telling(trace))
+    trace, own = usual or telling(trace), [one for one in diagnosis.findings if not _is_apart(one[1], usual)]
+    step_ms, diagnosis = headline.step_ms(trace), replace(diagnosis, findings=tuple(own))
     if (refused := _refused(trace, diagnosis)) or step_ms is None:
         return refused or "the trace has no GPU work"
     every, rank = candidates(diagnosis, known(trace).program), _rank(trace, diagnosis)

@@ -135,14 +135,29 @@ def usual_steps(trace: Trace) -> Trace | None:
     periods = _periods(trace)
     most = max((len(own) for own in periods.values()), default=0)
     left_out: set[int] = set()
-    while most < _MANY and len(left_out) < max(most // _FEWER, 1):
+    while not trace.left_out and most < _MANY and len(left_out) < max(most // _FEWER, 1):
         lone = {step for own in periods.values() if (step := _lone(own, left_out)) is not None}
         if len(lone) != 1:  # none, or other ranks have others
             break
         left_out |= lone
-    if not left_out or _comes_back(trace) or _loads_again(trace, left_out):
+    if not left_out or _comes_back(trace) or _loads_again(trace, left_out) or _others_have(periods, left_out):
         return None
     return replace(trace, left_out=frozenset(left_out))
+
+
+def of_usual_steps(trace: Trace) -> Trace:
+    """The same, or the trace itself: what findings, prices, plan and bar are of."""
+    return usual_steps(trace) or trace
+
+
+def _others_have(periods: Mapping[int, Mapping[int, int]], left_out: AbstractSet[int]) -> bool:
+    """Whether a rank has slow steps, and none of them is left out: ranks wait for each other, and what one has in
+    several steps, by numbers of its own, comes back for all."""
+    slow_ones = (
+        {step for step, is_slow in zip(own, slow(np.array([*own.values()], np.float64)), strict=True) if is_slow}
+        for own in periods.values()
+    )
+    return any(own and not own & left_out for own in slow_ones)
 
 
 def _periods(trace: Trace) -> Mapping[int, Mapping[int, int]]:

@@ -8,7 +8,7 @@ import numpy as np
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
-from timesink.diagnosis.words import number
+from timesink.diagnosis.words import number, slowest_step_text
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.depths import cut_stages_ns, depths, layer_ns, waiting_slowdown
 from timesink.measures.communication.pipelines import (
@@ -21,7 +21,7 @@ from timesink.measures.communication.pipelines import (
 )
 from timesink.measures.communication.stage_traces import stages_of
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits, exposed_waits
-from timesink.measures.ranks.job import ranks_of, step_ns
+from timesink.measures.ranks.job import as_often_ns, ranks_of, step_ns
 from timesink.measures.ranks.lateness import (
     Lateness,
     even_gain,
@@ -112,8 +112,7 @@ def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
 def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping[str, Any], late_by: str) -> Row:
     waits, gain = collective_waits(trace), gained["gain_ratio"]
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
-    period = step_ns(waits.job)
-    held_ns = max(gain, worth.gain_ns / worth.step_ns) * period
+    held_ns, period = as_often_ns(trace, max(gain, worth.gain_ns / worth.step_ns))
     members = waits.job.members
     device, host = members.filter(members["rank"] == rank).select("device", "host").row(0)
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
@@ -121,7 +120,7 @@ def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping
     if late_by == "host_ns":
         claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns) | why.intervals
     times = {name: row[f"{name[:-2]}ns"] / NS_PER_MS for name in ("own_ms", "device_ms", "network_ms")}
-    held = {"period_ns": period, "held_ns": held_ns, "held_ratio": held_ns / period}
+    held = {"step": slowest_step_text(trace), "held_ns": held_ns, "held_ratio": held_ns / period}
     figures = {**row, **gained, **times, **held, "host": host, "side": side + why.does, "question": question}
     figures |= {"reason_ms": why.excess_ns / NS_PER_MS} if why.does else {}
     stated = Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns)
@@ -162,8 +161,8 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
         return [Row((-1, -1), {"gain_ratio": gain})]
     if 2 * max(own.values(), default=0) > sum(own.values()):
         return NotApplicable("one rank has more than half of the lateness: it is late, the others are not unequal")
-    period = step_ns(waits.job)
-    held_ms, error = gain * period / NS_PER_MS, assumed.GAIN_ERROR.value
+    held_ns, period = as_often_ns(trace, gain)
+    held_ms, error = held_ns / NS_PER_MS, assumed.GAIN_ERROR.value
     saved_ms = held_ms * (1 - left_by_balance(late))
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
     sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
@@ -173,8 +172,9 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
         "gain_ratio": gain,
         "latest": ranks_text(tuple(latest)),
         "side": _SHARED_SIDES[late_by] + why.does,
-        "period_ns": period,
-        "held_ns": gain * period,
+        "step": slowest_step_text(trace),
+        "held_ns": held_ns,
+        "held_ratio": held_ns / period,
         **{f"{name[:-2]}ms": summed_ns / NS_PER_MS for name, summed_ns in sums.items()},
     }
     stated = Quantity(saved_ms, "ms", saved_ms * (1 - error), held_ms * (1 + error))

@@ -26,6 +26,7 @@ def main() -> int:
             "Faults planted in programs": [
                 "benchmarks.faults.score", "--json", own, *(["--split", split] if split else [])
             ],
+            "Intervals of prices, by kind": ["benchmarks.intervals", own],
             "Other tools on the same captures": ["benchmarks.peers.score", "--own", own],
             "Kernels of known limiter": ["benchmarks.kernels.score"],
             "Verdicts on unchanged programs": ["benchmarks.verdicts"],

@@ -23,6 +23,7 @@ from timesink.diagnosis.verdicts import Quantity
 
 TOOLS = {"torch": "json", "nsys": "sqlite"}
 ROUNDS = ("first round", "second round")
+RUNS_APART = 0.01  # of the step: as two runs of a program are
 
 
 class Foretold:
@@ -43,6 +44,12 @@ class Foretold:
         joint = changes_offered(trace, timesink.diagnose(trace))
         assert not isinstance(joint, str), joint
         self.joint = joint
+
+    def holds(self, changes: Iterable[str], gain: float) -> bool:
+        """Whether the interval of these changes holds a gain, to a hundredth of the step."""
+        worth = self.quantity(changes)
+        ends = (0.0, 0.0) if worth is None else ((worth.low or 0.0) / self.step_ms, worth.most / self.step_ms)
+        return ends[0] - RUNS_APART <= gain <= ends[1] + RUNS_APART
 
     def quantity(self, changes: Iterable[str]) -> Quantity | None:
         chosen = set(changes)
@@ -98,6 +105,7 @@ class Scored:
     best: Order
     order: Order
     order_cost: float
+    is_held: bool  # whether the interval of all changes together holds what they win
 
     @property
     def right(self) -> bool:
@@ -116,6 +124,7 @@ def scored(name: str, tool: str, told: Foretold, truth: Truth) -> Scored:
         truth.best(),
         order,
         truth.spent_ms(order) / truth.spent_ms(best) - 1,
+        told.holds(best, truth.gain(best) or 0.0),
     )
 
 
@@ -126,16 +135,21 @@ def points(pairs: Iterable[tuple[float, float]]) -> float:
 
 def row(split: str, tool: str, found: Sequence[Scored]) -> list[str]:
     rungs = [points(one.rungs.values()) for one in found]
+    ends = [one.rungs[max(one.rungs, key=len)] for one in found]
     return [
         split, tool, str(len(found)), f"{statistics.fmean(one.right for one in found):.0%}",
         f"{points(pair for one in found for pair in one.singles.values()):.1f}", f"{statistics.fmean(rungs):.1f}",
         f"{sum(100 * abs(a - b) <= 8 for one in found for a, b in one.rungs.values())} of "
         f"{sum(len(one.rungs) for one in found)}",
         f"{100 * statistics.fmean(one.order_cost for one in found):.1f}%",
+        f"{points(ends):.1f}", f"{100 * statistics.fmean(told - gain for told, gain in ends):+.1f}",
+        f"{statistics.fmean(one.is_held for one in found):.0%}",
     ]  # fmt: skip
 
 
-HEADINGS = ["split", "tool", "programs", "best first", "single", "rungs", "within 8", "order"]
+HEADINGS = [
+    "split", "tool", "programs", "best first", "single", "rungs", "within 8", "order", "end", "too good by", "end held",
+]  # fmt: skip
 
 
 def table(found: Sequence[Scored]) -> str:

@@ -140,5 +140,19 @@ def price_within_its_time(of: Answers) -> Iterator[str]:
             yield f"{card.code} saves {gain.value} ms of {most_ms} ms ({finding.priced_by}): {finding.message[:100]}"
 
 
+def plan_adds_up(of: Answers) -> Iterator[str]:
+    """Each step of the plan begins where the one before it ends, and promises no more than is left there."""
+    left_ms = of.plan_of_server.get("step_ms") or 0.0
+    for rung in of.plan_of_server.get("rungs", ()):
+        then = rung["then_ms"]
+        if not alike(rung["step_ms"], left_ms):
+            yield f"{rung['change']} begins with {rung['step_ms']} ms, where {left_ms} ms are left"
+        if not 0.0 <= (then["low"] or 0.0) <= then["value"] * 1.001 <= (then["high"] or then["value"]) * 1.002:
+            yield f"{rung['change']} ends at {then}"
+        if then["value"] > rung["step_ms"] * 1.001:
+            yield f"{rung['change']} makes {rung['step_ms']} ms longer: {then}"
+        left_ms = then["value"]
+
+
 LAWS: Final = (bar_is_of_the_windows, one_step_on_a_page, price_within_its_time)
-OF_PAGES: Final = (every_door_begins_with_one_step,)
+OF_PAGES: Final = (every_door_begins_with_one_step, plan_adds_up)

@@ -92,6 +92,27 @@ def test_copies_ahead_of_one_kernel_are_no_steps(copies: int, kernel_ms: float, 
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("versions", "launches", "us", "copies"),
+    [(5, 101, 14, 1), (4, 30, 200, 2), (7, 12, 90, 1), (3, 250, 8, 1), (9, 5, 900, 3)],
+)
+def test_versions_of_an_algorithm_that_are_timed_in_turn_are_no_steps(
+    versions: int, launches: int, us: float, copies: int, profiler: str, tmp_path: Path
+) -> None:
+    program = Program()
+    for version in range(versions):
+        for _ in range(copies):
+            program.copy("HtoD", 4_000_000, 300, blocking=True)
+        for _ in range(launches):
+            program.launch(f"transpose_{'abcdefghi'[version]}(float*, float*)", us + version)
+        program.copy("DtoH", 4_000_000, 300, blocking=True)
+        program.pause(2000)
+    trace, found = told(program, profiler, tmp_path)
+    assert not steps(trace).frame.height
+    assert "step" not in found.statement
+
+
+@BOTH
 @pytest.mark.parametrize(("small", "late"), [(12, 900), (6, 60), (20, 300)])
 def test_work_behind_the_marked_steps_is_said_first(small: int, late: int, profiler: str, tmp_path: Path) -> None:
     program = Program(gpu="NVIDIA H100 80GB HBM3")

@@ -45,6 +45,14 @@ def dearer(of: Answers) -> Answers:
     return Answers(of.name, of.trace, replace(of.diagnosis, findings=((card, first), *others)), of.paths)
 
 
+def another_rung(of: Answers) -> Answers:
+    false = with_doors(of)
+    rungs = of.plan_of_server["rungs"]
+    rungs = [rungs[0], {**rungs[1], "step_ms": rungs[1]["step_ms"] - 0.3}, *rungs[2:]]
+    false.__dict__["plan_of_server"] = {**of.plan_of_server, "rungs": rungs}
+    return false
+
+
 def another_plan(of: Answers) -> Answers:
     false = with_doors(of)
     false.__dict__["plan"] = of.plan.replace("changes, 10.3 ms to", "changes, 12.4 ms to")
@@ -73,6 +81,7 @@ FALSE: dict[str, tuple[Callable[[Answers], Iterator[str]], Callable[[Answers], A
         steps.every_door_begins_with_one_step,
         lambda of: with_doors(of, **{"-v": of.doors["-v"].replace("an estimated 10.3 ms", "an estimated 9.3 ms")}),
     ),
+    "a rung that begins elsewhere": (steps.plan_adds_up, another_rung),
     "more is saved than is taken": (steps.price_within_its_time, dearer),
 }
 

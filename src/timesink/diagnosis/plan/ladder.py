@@ -329,9 +329,13 @@ def _compatible(joint: Joint, names: Sequence[str]) -> list[str]:
 
 
 def _rung(joint: Joint, name: str, before_ms: float, gain: Quantity, now: Quantity, chosen: Sequence[str]) -> Rung:
+    """The step after it: as far off as this change's gain beyond the others is, and as that of all of them is, which
+    those before it leave open; no shorter than what is left to run."""
     after_ms = before_ms - gain.value
-    low_ms = min(after_ms, max(before_ms - gain.most, joint.least_ms(chosen)))
-    after = Quantity(after_ms, "ms", low_ms, before_ms - (gain.low or 0.0))
+    least_ms = min(before_ms - gain.most, joint.step_ms - now.most)
+    most_ms = max(before_ms - (gain.low or 0.0), joint.step_ms - (now.low or 0.0))
+    low_ms = min(after_ms, max(least_ms, joint.least_ms(chosen)))
+    after = Quantity(after_ms, "ms", low_ms, max(after_ms, min(most_ms, joint.step_ms)))
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))
     place = place_in_program(joint, name, chosen)

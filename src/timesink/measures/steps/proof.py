@@ -134,13 +134,25 @@ def are_parts(trace: Trace, launched: LaunchSequence, begun_ns: Int64Array) -> b
 def hold_most(launched: LaunchSequence, begun_ns: Int64Array) -> bool:
     """Whether rounds hold most of what the device ran, some kernel among it: what holds less is a phase of the program,
     such as the copies ahead of its work, and no step. The last round may be cut off, or go on to the recording's end:
-    it counts as no longer than the longest before."""
+    it counts as no longer than the longest before. What most of their time runs comes back from round to round: rounds
+    of other kernels each, such as one version of an algorithm after another, are no steps."""
     starts = launched.next_to(begun_ns)
     if starts.size < 2 or not launched.ops["kind"][starts[0] : starts[-1]].is_in(["kernel", "graph"]).any():
         return False
     length_ns = (launched.ops["end_ns"] - launched.ops["start_ns"]).to_numpy()
     *whole, last = np.add.reduceat(length_ns, starts).tolist()
-    return bool(sum(whole) + min(last, max(whole)) >= assumed.STEPS_HOLD.value * length_ns.sum())
+    if sum(whole) + min(last, max(whole)) < assumed.STEPS_HOLD.value * length_ns.sum():
+        return False
+    return _come_back(launched.ops["name"][starts[0] : starts[-1]], length_ns[starts[0] : starts[-1]], starts)
+
+
+def _come_back(names: pl.Series, length_ns: Int64Array, starts: Int64Array) -> bool:
+    """Whether names that half of the whole rounds have, and two at least, take most of the rounds' time."""
+    rounds = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    held = pl.DataFrame({"name": names, "length": length_ns, "round": rounds}).group_by("name")
+    every = held.agg(pl.sum("length"), pl.col("round").n_unique())
+    again = every.filter(pl.col("round") >= max((starts.size - 1) / 2, 2))["length"].sum()
+    return bool(again >= assumed.STEPS_HOLD.value * every["length"].sum())
 
 
 def _take_turns(streams: Int64Array, starts: Int64Array) -> bool:

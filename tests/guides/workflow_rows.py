@@ -281,7 +281,7 @@ ROWS: Final = (
         ("KRN112", "SMs active 5.8", "94.4", "6.0", "pointwise 37.0 ms 92.9 %"), (Words("KRN112"), Column("counters",
         "sms_active_ratio"))),
     Row("kernels one after another on one stream", ("plan small.graph.json --change 'streams 4'", LINES),
-        ("streams 4 666 us 221 us 446 us 169 us 517 us", "0.610", "0.173"),
+        ("streams 4 671 us 225 us 446 us 169 us 517 us", "0.610", "0.173"),
         (Column("prices", "high_ns"), Column("prices", "new_step_ns"))),
     Row("percentiles of steps without a profiler", (f"capture torch --print --timed 120 {RUN}", f"diagnose -v {LAB}"),
         ('"timed": 120', "without a profiler 10 steps: p50 22.0 ms"),

@@ -97,13 +97,18 @@ def test_the_rungs_of_a_ladder_meet_and_end_above_the_floor() -> None:
     assert len(made.rungs) >= 3
     step_ms = made.step_ms
     assert step_ms is not None
+    most_ms = step_ms  # what is not known of a step before is not known after it
     for rung, before_ms in zip(made.rungs, [step_ms, *(rung.after.value for rung in made.rungs)], strict=False):
         low, high = rung.after.low, rung.after.high
         assert low is not None
         assert high is not None
         assert rung.before_ms == pytest.approx(before_ms)
         assert made.floor_ms <= rung.after.value + NEAR_MS
-        assert 0 <= low <= rung.after.value <= high <= rung.before_ms + NEAR_MS
+        assert 0 <= low <= rung.after.value <= high <= most_ms + NEAR_MS
+        every = joint().gain([one.id for one in made.rungs[: made.rungs.index(rung) + 1]])
+        assert every is not None
+        assert high >= min(step_ms - (every.low or 0.0), most_ms) - NEAR_MS  # what they leave open together is said
+        most_ms = high
         assert rung.gain.value >= WORTH.default * step_ms
         assert rung.cumulative_ms == pytest.approx(step_ms - rung.after.value)
     assert all(gain.value < WORTH.default * step_ms or not made.rungs for gain in made.left.values()) or made.left

@@ -195,7 +195,8 @@ def _climbed(joint: Joint, worth: float, top: Named | None) -> Plan:
             gains = {name: gain for name in others if (gain := joint.gain({*chosen, name})) is not None}
             break
         chosen.append(found)
-        rungs.append(_rung(joint, found, before_ms, more[found], gains[found], chosen))
+        before = rungs[-1].after if rungs else Quantity(joint.step_ms, "ms", joint.step_ms, joint.step_ms)
+        rungs.append(_rung(joint, found, before, more[found], gains[found], chosen))
         won, singles[found] = gains[found], joint.alone(found, 0.0) or NOTHING
     left = {name: _marginal(gain, won, joint.step_ms) for name, gain in gains.items() if gain.value > won.value}
     every = _compatible(joint, [*chosen, *rest])
@@ -328,14 +329,15 @@ def _compatible(joint: Joint, names: Sequence[str]) -> list[str]:
     return kept
 
 
-def _rung(joint: Joint, name: str, before_ms: float, gain: Quantity, now: Quantity, chosen: Sequence[str]) -> Rung:
+def _rung(joint: Joint, name: str, before: Quantity, gain: Quantity, now: Quantity, chosen: Sequence[str]) -> Rung:
     """The step after it: as far off as this change's gain beyond the others is, and as that of all of them is, which
     those before it leave open; no shorter than what is left to run."""
+    before_ms = before.value
     after_ms = before_ms - gain.value
     least_ms = min(before_ms - gain.most, joint.step_ms - now.most)
     most_ms = max(before_ms - (gain.low or 0.0), joint.step_ms - (now.low or 0.0))
     low_ms = min(after_ms, max(least_ms, joint.least_ms(chosen)))
-    after = Quantity(after_ms, "ms", low_ms, max(after_ms, min(most_ms, joint.step_ms)))
+    after = Quantity(after_ms, "ms", low_ms, max(after_ms, min(most_ms, before.most)))
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))
     place = place_in_program(joint, name, chosen)

@@ -151,8 +151,8 @@ def _come_back(names: pl.Series, length_ns: Int64Array, starts: Int64Array) -> b
     rounds = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     held = pl.DataFrame({"name": names, "length": length_ns, "round": rounds}).group_by("name")
     every = held.agg(pl.sum("length"), pl.col("round").n_unique())
-    again = every.filter(pl.col("round") >= max((starts.size - 1) / 2, 2))["length"].sum()
-    return bool(again >= assumed.STEPS_HOLD.value * every["length"].sum())
+    again = every.filter(pl.col("round") >= max((starts.size - 1) / 2, 2))["length"]
+    return bool(again.to_numpy().sum() >= assumed.STEPS_HOLD.value * length_ns.sum())
 
 
 def _take_turns(streams: Int64Array, starts: Int64Array) -> bool:

@@ -108,3 +108,13 @@ def test_no_cause_of_a_kernel_comes_before_its_limiter() -> None:
     (group,) = launch_groups([found], Cause.UNCOALESCED)
     (limiter,) = launch_groups([found], Cause.MEMORY)
     assert group.gain_ns > limiter.gain_ns and group.gain_ns * group.behind < limiter.gain_ns
+
+
+@pytest.mark.parametrize(("reason", "is_code"), [("no_instruction", True), ("no_instructions", True), ("wait", False)])
+@pytest.mark.parametrize("unit", [ALU, "sm__pipe_fmaheavy_cycles_active", ISSUE])
+def test_what_reaches_the_roof_is_what_warps_wait_for(reason: str, is_code: bool, unit: str) -> None:
+    waits = f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
+    pct = "" if unit != "sm__pipe_fmaheavy_cycles_active" else ELAPSED
+    found = limits_of(kernel({unit + pct: 66, waits: 6, WAIT: 2}))
+    assert found is not None and found.limiter is Cause.COMPUTE
+    assert ("Unroll less" in said_of(found)[1]) is is_code

@@ -37,7 +37,7 @@ _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_execu
 # What tests, votes and loops around barriers go through: how much of it leaves with them is not known.
 _GUARDS = (Resource.ISSUE, Resource.ALU, Resource.CONTROL)
 _AT_BARRIERS = frozenset({"barrier"})
-_FOR_CODE = frozenset({"no_instruction", "no_instructions"})
+FOR_CODE = frozenset({"no_instruction", "no_instructions"})
 # What stays with fewer loads: traffic with DRAM, and arithmetic that is not of integers or addresses.
 _STAYS_WITHOUT_LOADS = (Resource.DRAM, Resource.TENSOR, Resource.FP64, Resource.XU)
 PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
@@ -141,7 +141,7 @@ def bound_of_fewer_waits(
         stays = (*_STAYS_WITHOUT_LOADS, *(() if is_counted else (Resource.FMA,)))
         work = [roof.share for roof in roofline.compute] if roofline is not None else []
         bound = max(bound, _inverse([*(used(leaf) for leaf in units if leaf.resource in stays), *work]))
-    waits_for_code = stalls is not None and stalls.of(_FOR_CODE) >= MOSTLY
+    waits_for_code = stalls is not None and stalls.of(FOR_CODE) >= MOSTLY
     return max(bound, _bound_of_fewer_fetches(units)) if waits_for_code else bound
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER, LANES, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
-from timesink.measures.counters.bounds import MOSTLY, PRODUCT_WORK, awake_ns, is_fp32_product, used
+from timesink.measures.counters.bounds import FOR_CODE, MOSTLY, PRODUCT_WORK, awake_ns, is_fp32_product, used
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.operations import executed_text, variant_of
 from timesink.measures.counters.stalls import FULL, is_unoptimized
@@ -32,6 +32,7 @@ AT_ROOF: Final = 0.9  # of a roof: beyond it less work is all that wins
 BYTES_TO_ROOF: Final = "bytes to the roof"
 COPIES_TO_ROOF: Final = "copies to the roof"
 OPERATIONS_TO_ROOF: Final = "operations to the roof"
+CODE_TO_ROOF: Final = "code to the roof"
 LEAST_NEXT: Final = 0.05  # of the time: a cause beside the limiter that is worth a word
 _NO_BLOCKS: Final = 0.9  # of the SMs' time
 FEW_SMS: Final = 2  # times as long
@@ -104,13 +105,15 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
 
 
 def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
-    """What brings necessary work to its roof, where that is the price: a tenth of the time or more is missing, and the
-    same bytes or operations pass. None of a page that leaves open which unit they pass, and where warps wait in its
-    queue: more on the way only lengthen that."""
+    """What brings necessary work to its roof, where that is the price, by what its warps wait for most: a tenth of the
+    time or more is missing, and the same bytes or operations pass. None of a page that leaves open which unit they
+    pass, and where warps wait in its queue: more on the way only lengthen that."""
     is_full = limits.stalls is not None and limits.stalls.of(FULL) >= MOSTLY
     is_unknown = limits.has_levels_only or (cause is Cause.MEMORY and Cause.UNCOALESCED in limits.others)
     if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or is_unknown or is_full:
         return None
+    if limits.stalls is not None and limits.stalls.of(FOR_CODE) >= MOSTLY:
+        return CODE_TO_ROOF
     bytes_by = COPIES_TO_ROOF if limits.waste.copies_ahead else BYTES_TO_ROOF
     return bytes_by if cause is Cause.MEMORY else OPERATIONS_TO_ROOF
 

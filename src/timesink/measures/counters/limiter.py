@@ -48,7 +48,7 @@ from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dr
 from timesink.measures.counters.ranges import Ends, Possible, possible
 from timesink.measures.counters.roofline import KernelRoofline, counts_operations
 from timesink.measures.counters.shares import NO_QUEUE, shares_of
-from timesink.measures.counters.stalls import FULL, Stalls, tells_reasons
+from timesink.measures.counters.stalls import QUEUES, Stalls, tells_reasons
 from timesink.measures.counters.uncounted import MOST_NEEDED, possible_wastes
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.model.trace import Trace, remembered
@@ -112,7 +112,7 @@ class KernelLimits(Record, eq=False):
     def is_half_busy(self) -> bool:
         """Whether its busiest unit is below 60 % of its peak and warps do not queue for it: then it is bound by what it
         waits for or wastes, not by that unit's work ("Kernel Profiling Guide", speed of light)."""
-        has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(FULL) >= NO_QUEUE
+        has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(QUEUES) >= NO_QUEUE
         queues = has_queue or self.queued_loads is not None
         return used(self.top) < FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
 

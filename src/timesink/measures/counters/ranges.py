@@ -49,7 +49,7 @@ from timesink.measures.counters.shares import (
     SHARED_STALLS,
     UnitWork,
 )
-from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Stalls, tells_reasons
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, QUEUES, Stalls, tells_reasons
 from timesink.measures.counters.uncounted import Box
 from timesink.measures.counters.waste import COPIES, Cause, Waste
 from timesink.records import Record, replace
@@ -260,7 +260,7 @@ def _works(ends: Ends, top: _Top) -> frozenset[Cause]:
 
 def _works_of_l1(ends: Ends, top: _Top) -> frozenset[Cause]:
     """Of L1 far from full it may be that warps wait for loads and not for it: its queue is empty."""
-    full, loads = ends.of(FULL), ends.of(LOAD_STALLS)
+    full, loads = ends.of(QUEUES), ends.of(LOAD_STALLS)
     if top.low >= FAR_FROM_FULL or full[0] >= NO_QUEUE or loads[1] < MOSTLY or ends.queued[0] > 0:
         return frozenset({Cause.MEMORY})
     is_sure = top.high < FAR_FROM_FULL and full[1] < NO_QUEUE and loads[0] >= MOSTLY and ends.queued[1] == 0
@@ -308,8 +308,8 @@ def _limiters(ends: Ends, top: _Top, shares: Mapping[Cause, Range], ceilings: Ma
         else (min(share[0], 1 - 1 / ceilings[cause][0]), min(share[1], 1 - 1 / ceilings[cause][1]))
         for cause, share in shares.items()
     }
-    may_queue = top.leaf.resource is Resource.L1 and ends.of(FULL)[1] >= NO_QUEUE
-    queues = top.leaf.resource is Resource.L1 and ends.of(FULL)[0] >= NO_QUEUE
+    may_queue = top.leaf.resource is Resource.L1 and ends.of(QUEUES)[1] >= NO_QUEUE
+    queues = top.leaf.resource is Resource.L1 and ends.of(QUEUES)[0] >= NO_QUEUE
     may_be_half = top.low < FAR_FROM_FULL and not queues and ends.queued[0] == 0 and not is_fp32_product(ends.kernel)
     is_half = may_be_half and top.high < FAR_FROM_FULL and not may_queue and ends.queued[1] == 0
     found: set[Cause] = set()

@@ -19,7 +19,7 @@ from timesink.measures.counters.bounds import (
     used,
 )
 from timesink.measures.counters.roofline import KernelRoofline
-from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Stalls
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, QUEUES, Stalls
 from timesink.measures.counters.waste import Cause, Waste
 from timesink.records import Record, field
 
@@ -138,7 +138,7 @@ def is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
     """Whether warps wait for loads and not for the busiest unit: one of the SM, far from full, whose queue is empty."""
     if top.resource is not Resource.L1 or stalls is None or top.busy >= FAR_FROM_FULL:
         return False
-    return stalls.of(FULL) < NO_QUEUE and stalls.of(LOAD_STALLS) >= MOSTLY
+    return stalls.of(QUEUES) < NO_QUEUE and stalls.of(LOAD_STALLS) >= MOSTLY
 
 
 def _share_out_idle(

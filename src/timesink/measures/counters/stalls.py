@@ -20,6 +20,7 @@ NOT_HIDDEN = frozenset(
 )
 # Queues and pipes that are full: more warps only lengthen the queue.
 FULL = frozenset({"lg_throttle", "mio_throttle", "tex_throttle", "math_pipe_throttle"})
+QUEUES = FULL - {"math_pipe_throttle"}  # queues of L1 and what is before it
 _HEALTHY = frozenset({"selected", "not_selected"})
 
 

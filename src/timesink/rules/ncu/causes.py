@@ -19,6 +19,7 @@ from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import awake_ns, fused_bound, idle_clock_hz
 from timesink.measures.counters.causes import (
     BYTES_TO_ROOF,
+    CODE_TO_ROOF,
     COPIES_TO_ROOF,
     FEW_SMS,
     FUSE,
@@ -67,6 +68,8 @@ ADVICE: Final = {
     "warp.",
     BYTES_TO_ROOF: "Keep more bytes in flight, up to the roof: 16-byte loads per lane, several loads a warp.",
     COPIES_TO_ROOF: "Keep more bytes in flight, up to the roof: more stages of asynchronous copies, larger tiles.",
+    CODE_TO_ROOF: "Unroll less and keep cold paths out of line, up to the roof: warps wait for instructions; the code "
+    "does not fit their caches.",
     OPERATIONS_TO_ROOF: "Keep warps ready, up to the roof: independent instructions, more warps, fewer barriers.",
     OF_OTHERS: "Specialize warps: let some load and others multiply, so that one tile's end overlaps the next "
     "products.",

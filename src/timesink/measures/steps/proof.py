@@ -143,16 +143,17 @@ def hold_most(launched: LaunchSequence, begun_ns: Int64Array) -> bool:
     *whole, last = np.add.reduceat(length_ns, starts).tolist()
     if sum(whole) + min(last, max(whole)) < assumed.STEPS_HOLD.value * length_ns.sum():
         return False
-    return _come_back(launched.ops["name"][starts[0] : starts[-1]], length_ns[starts[0] : starts[-1]], starts)
+    return starts.size < assumed.REPEATS.whole or _come_back(launched.ops[starts[0] : starts[-1]], starts)
 
 
-def _come_back(names: pl.Series, length_ns: Int64Array, starts: Int64Array) -> bool:
-    """Whether names that half of the whole rounds have, and two at least, take most of the rounds' time."""
-    rounds = np.repeat(np.arange(starts.size - 1), np.diff(starts))
-    held = pl.DataFrame({"name": names, "length": length_ns, "round": rounds}).group_by("name")
-    every = held.agg(pl.sum("length"), pl.col("round").n_unique())
-    again = every.filter(pl.col("round") >= max((starts.size - 1) / 2, 2))["length"]
-    return bool(again.to_numpy().sum() >= assumed.STEPS_HOLD.value * length_ns.sum())
+def _come_back(ops: pl.DataFrame, starts: Int64Array) -> bool:
+    """Whether kernels that two whole rounds have, or more, by their names, take most of all kernels' time in them."""
+    rounds = pl.Series("round", np.repeat(np.arange(starts.size - 1), np.diff(starts)))
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("length")
+    kernels = ops.hstack([rounds]).filter(pl.col("kind") != "copy", pl.col("kind") != "set")
+    names = kernels.group_by("name").agg(length, pl.col("round").n_unique())
+    again = names.filter(pl.col("round") >= 2)["length"]
+    return bool(again.to_numpy().sum() >= assumed.STEPS_HOLD.value * names["length"].to_numpy().sum())
 
 
 def _take_turns(streams: Int64Array, starts: Int64Array) -> bool:

@@ -89,7 +89,7 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The GPU is busy 80.0 % of the 100 ms window; 20.0 % of the window is not explained, as the capture has "
+        "The GPU is busy 80.0 % of the 100 ms window. 20.0 % of the window is not explained, as the capture has "
         "GPU work and no CUDA calls. To decide: timesink capture nsys -- ./program."
     )
 
@@ -151,7 +151,8 @@ def test_a_device_that_works_for_a_moment_of_what_was_recorded_is_not_called_hea
     found = diagnose(full(1000, 100, 2981), rules=[rule("AAA101", Clear(()))])
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The GPU is busy 100 % of the 1.00 ms window; it has no work in the rest of the 2.00 ms that were recorded."
+        "The GPU is busy 100 % of the 1.00 ms window. The rest of the recorded 2.00 ms has no GPU work, "
+        "and what fills it is not known."
     )
     assert diagnose(full(1000, 100, 2979), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
 

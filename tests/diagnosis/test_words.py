@@ -12,7 +12,7 @@ from tests.tables import trace_of
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.saving import LeftState, saving_text, what_is_left
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Evidence, Finding, Quantity, Where
-from timesink.diagnosis.words import of_period, per_period, period_text, said_of_compilation, which_step
+from timesink.diagnosis.words import of_one_whole, of_period, per_period, period_text, said_of_compilation, which_step
 from timesink.model.trace import Trace
 from timesink.records import replace
 
@@ -119,6 +119,22 @@ def test_a_share_of_the_step_without_the_profiler_says_so() -> None:
     assert saving_text(found) == "saves 2.00 ms (10.0 % of the unprofiled step)"
     assert [which_step(stepped(10, 10, 10, 10, 10), step_ms) for step_ms in (10.0, 9.96, 9.7)] == ["", "", "unprofiled"]
     assert which_step(stepped(10, 10, 90, 10, 10, 10), 8.0) == "unprofiled"
+
+
+@pytest.mark.parametrize(
+    "step", ["12.3 ms step", "404 ms guessed step", "1.63 s mean step", "84.6 us guessed mean step"]
+)
+def test_shares_of_two_wholes_do_not_stand_in_one_sentence(step: str) -> None:
+    told = f"GPU 0 waits 2.40 ms of the {step} (19.5 %) for work, and 95.9 % of launches find it idle"
+    assert of_one_whole(told, "unprofiled") == told.replace(" (19.5 %)", "")
+    assert of_one_whole(told, "mean") == of_one_whole(told, "") == told
+
+
+def test_a_time_and_share_that_were_told_are_not_told_again() -> None:
+    bound = replace(PRICED, recoverable=Quantity(2.0, "ms", low=0.0, high=2.0))
+    assert saving_text(bound, after="it waits 2.00 ms of the 20.0 ms step (10.0 %)") == "saves at most these 2.00 ms"
+    for other in ("", "it waits 2.00 ms of the 20.0 ms step", "it waits 2.10 ms of the 20.0 ms step (10.0 %)"):
+        assert saving_text(bound, after=other) == "saves at most 2.00 ms (10.0 % of the step)"
 
 
 def test_windows_of_unlike_length_are_told_apart() -> None:

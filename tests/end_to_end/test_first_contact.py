@@ -25,7 +25,7 @@ def said(capsys: Captured, *words: str, code: int = 0) -> str:
 
 def test_first_contact_defect_10_the_diagnosis_and_the_idle_times_use_the_same_words(capsys: Captured) -> None:
     diagnosis, idle = said(capsys, "diagnose", BEFORE), said(capsys, "show", "idle", BEFORE)
-    bar = diagnosis.partition("idle 37.0 %: ")[2].partition(" (of the step)")[0]
+    bar = diagnosis.partition("idle 37.0 %: ")[2].partition(" (of the recorded step)")[0]
     causes = dict(re.findall(r"([a-z][a-zA-Z ]*?) (\d[\d.]* %)", bar))
     assert causes.pop("other")
     assert len(causes) >= 3

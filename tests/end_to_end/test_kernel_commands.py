@@ -219,10 +219,10 @@ def test_small_waiting_kernels_are_one_finding_to_fuse(tmp_path: Path) -> None:
     path.write_bytes(made.report(made.block(results, list(metrics))))
     trace = read(path, cache=False)
     findings = [finding for card, finding in diagnose(trace).findings if card.code in ("NCU106", "NCU107")]
-    together = [finding for finding in findings if "too small to profile alone" in finding.message]
-    assert [finding.message.partition(";")[0] for finding in together] == [
-        "10 kernels (10 launches, 20.0 us) are too small to profile alone: a launch takes less than 5 us, "
-        "89.5 % of it waiting"
+    together = [finding for finding in findings if "small kernels" in finding.message]
+    assert [finding.message for finding in together] == [
+        "10 small kernels, 10 launches of 20.0 us in all, wait for 89.5 % of their time. A launch takes less than "
+        "5 us, which is too little to change by itself"
     ]
     assert len(findings) == 2
     assert "Fuse" in together[0].advice

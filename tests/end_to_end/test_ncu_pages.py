@@ -182,7 +182,7 @@ def test_the_first_finding_of_a_launch_names_the_limiter_of_its_row(tmp_path: Pa
         for _, finding in diagnose(trace).findings:
             for row in finding.evidence[0].rows:
                 first.setdefault(row, finding.bottleneck.value)
-                if "roof: at most 1.0" in finding.message and finding.recoverable:
+                if "roof it is at most 1.0" in finding.message and finding.recoverable:
                     at_a_roof[row] = finding.bottleneck.value
         entries = {entry["id"]: entry["limiter"] for entry in kernel_entries(trace)}
         assert {row: entries[row] for row in first} == {**first, **at_a_roof}, report.name

@@ -60,7 +60,7 @@ _ESTIMATED = re.compile(
     rf"the {TIME} (?:guessed )?(?:mean )?step takes an estimated {TIME} (?:without it )?\({TIME} to {TIME}\)"
 )
 _NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bottleneck")
-_REASON = re.compile(r"not all recorded|To decide:|cannot be told|no work in the rest")
+_REASON = re.compile(r"not all recorded|To decide:|cannot be told|has no GPU work")
 _WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) .*?at most (\d[\d.]*)× as fast")
 MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation
 SURE_PART: Final = 0.3  # of a bound that may be nothing: what is expected of it (Swanson's rule, `expected_ms`)
@@ -98,6 +98,21 @@ def _divided(sentence: str) -> Iterator[str]:
         whole_ms = next((wholes[at] for at in reversed(wholes) if at < found.start()), 0.0)
         if whole_ms and not which and not alike(ms(part, unit) / whole_ms, float(share) / 100, 1e-3):
             yield f"{share} % is not {part} {unit} of the step of {whole_ms:g} ms: {sentence[:200]}"
+
+
+def one_whole(of: Answers) -> Iterator[str]:
+    """Shares in a verdict are of one whole, and a bar beside savings of another names its own; no time and share are
+    told twice."""
+    verdict, bar = flat(of.verdict), flat(of.screen)
+    if "of the unprofiled step)" in verdict and _OF.search(verdict):
+        yield f"shares of the step as recorded and of the unprofiled one: {verdict}"
+    for which, whole in (("unprofiled", "recorded"), ("mean", "mean")):
+        if f"of {which} step" in bar and "(of the step" in bar:
+            yield f"savings are of the {which} step, the bar is not said to be of the {whole} one"
+    told = [found[0] for found in re.finditer(rf"{TIME} of {_STEP}", verdict)]
+    for part, unit, share, *_ in _SAVES.findall(verdict):
+        if any(one.startswith(f"{part} {unit} ") for one in told) and verdict.count(f"({share} %") > 1:
+            yield f"{part} {unit} ({share} %) is told twice: {verdict}"
 
 
 def one_budget(of: Answers) -> Iterator[str]:
@@ -138,7 +153,7 @@ def saves_no_more_than_is_taken(of: Answers) -> Iterator[str]:
 
 def one_price(of: Answers) -> Iterator[str]:
     """The verdict, the first row of the screen, and the first finding of every other door save the same."""
-    said = re.search(rf"A fix saves (?:at most )?{TIME}", of.verdict)
+    said = re.search(rf"A fix saves (?:at most )?(?:these )?{TIME}", of.verdict)
     if not said or not of.rows:
         return
     saved_ms = ms(said[1], said[2])
@@ -323,7 +338,7 @@ def changes_have_their_name(of: Answers) -> Iterator[str]:
 
 
 LAWS: Final[tuple[Law, ...]] = (
-    parts_sum, percentages_divide, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
+    parts_sum, percentages_divide, one_whole, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
     dearest_first, one_name, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     advice_can_be_followed, causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,

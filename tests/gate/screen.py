@@ -27,7 +27,7 @@ def faults_of_screen(found: Diagnosis, width: int = 80) -> list[str]:
     if groups and f"next: timesink explain {groups[0].card.code}" not in text:
         faults.append("no next command")
     if any(budget.period_ns for budget in found.budgets) and not re.search(
-        r"[█▓▒░]{20}.*\(of the (step|recorded|[\d.]+ .?s window)", text
+        r"[█▓▒░]{20}.*\(of the (step|recorded|mean step|[\d.]+ .?s window)", text
     ):
         faults.append("no bar of the step")
     if any("--unprofiled-step-ms" in note.message for note in found.notes) and "--unprofiled-step-ms" not in text:

@@ -71,7 +71,7 @@ def without_finding(
     said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_exchanging(trace)}{_attained(trace)}{cause}"
     if unearned := _unearned(trace, busy, has_findings, rulings):
         has_length = any(line.span_ns for line in timelines.values())
-        return Bottleneck.UNDECIDED, f"{said}; {unearned}." if has_length else f"{unearned}."
+        return Bottleneck.UNDECIDED, f"{said}. {unearned[:1].upper()}{unearned[1:]}." if has_length else f"{unearned}."
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if bounds:
         most: dict[str, str] = {}
@@ -211,7 +211,9 @@ def _mostly_without_device(trace: Trace) -> str:
     recorded_ns = max(last_ns - first_ns for first_ns, last_ns in filter(None, extents))
     if window_ns >= _MOSTLY * recorded_ns:
         return ""
-    return f"it has no work in the rest of the {time_text(recorded_ns)} that were recorded"
+    return (
+        f"the rest of the {time_text(recorded_ns)} that were recorded has no GPU work, and what fills it is not known"
+    )
 
 
 def _mostly_outside(trace: Trace) -> str:
@@ -290,4 +292,4 @@ def _main_cause(trace: Trace) -> str:
     if not totals.total():
         return ""
     cause = min(totals, key=lambda cause: (-totals[cause], cause))
-    return f"; {share_text(totals[cause] / totals.total())} of the idle time is {IDLE_WORDS[cause]}"
+    return f". {share_text(totals[cause] / totals.total())} of the idle time is {IDLE_WORDS[cause]}"

@@ -27,7 +27,7 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.sharing import share_claims
 from timesink.diagnosis.undiagnosable import unclaimed
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
-from timesink.diagnosis.words import as_started, which_step
+from timesink.diagnosis.words import as_started, of_one_whole, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
@@ -224,7 +224,9 @@ def _priced(finding: Finding, own: Trace, whole: Trace, usual: Trace | None) -> 
         claim = replace(claim, intervals=parts)
     message = finding.message + longer_text(finding, worth._replace(gain=gain), own)
     found = replace(finding, message=message, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
-    return found if usual is None or own is usual else replace(found, which="mean", of_ms=_mean_ms(own))
+    if usual is not None and own is not usual:
+        found = replace(found, which="mean", of_ms=_mean_ms(own))
+    return replace(found, message=of_one_whole(message, found.which))
 
 
 def _mean_ms(trace: Trace) -> float:
@@ -286,7 +288,7 @@ def _conclusion(
             return Bottleneck.UNDECIDED, too_little
         apart = f"typical steps are fine; {_held(first, trace)}: " if is_apart else ""
         worth = _told(first, known(trace).vendor).recoverable
-        saving = f". A fix {saving_text(first, interval=False)}" if worth and worth.most else ""
+        saving = f". A fix {saving_text(first, interval=False, after=first.message)}" if worth and worth.most else ""
         unknown = headline.unfilled(trace, [one.finding for one in ranked])
         last_said = f". {unknown}" if unknown else ""
         return (

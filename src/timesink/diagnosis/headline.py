@@ -127,7 +127,8 @@ def unfilled(trace: Trace, findings: Sequence[Finding] = ()) -> str:
         for device, line in device_timeline(trace).by_device.items()
     )
     share = max(shares, default=0.0)
-    what = f"{share_text(share)} of the {period_name(trace)} is not explained, as {is_seen.missing[0].why}"
+    what = "may hold GPU work that the file lacks" if is_seen.hides_work else "is not explained"
+    what = f"{share_text(share)} of the {period_name(trace)} {what}, as {is_seen.missing[0].why}"
     return what if share >= QUIET.default else ""
 
 

@@ -303,7 +303,7 @@ _BETWEEN: Final = ", which the GPU leaves between kernels: fewer and longer kern
 _ON_GPU: Final = ", and no rule prices them: write results where they are wanted"
 _BELOW: Final = ": no rule found anything to change there"
 _AFTER: Final = (
-    ", most of it after the last kernel: the CPU uses what the GPU wrote, and no work of the GPU waits for that"
+    ", most of it after the last kernel. There the CPU reads what the GPU wrote, and the GPU waits for nothing"
 )
 _PAGES: Final = "migration"
 
@@ -329,7 +329,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     is_of = f" of the {period_name(trace)} is"
     for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (_BELOW, others)):
         named = [(share_text(lost[kind]), _WORDS_OF[kind]) for kind in lost if kind in kinds]
-        if named:
+        if named and not (kinds is others and known(trace).hides_work):
             shown = not findings or sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
             parts = (
                 f"{share}{of} {words}" for (share, words), of in zip(named, chain([is_of], repeat("")), strict=False)

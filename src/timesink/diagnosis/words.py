@@ -1,5 +1,6 @@
 """The words in which rules and headlines say which step a time is a part of."""
 
+import re
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
@@ -79,8 +80,8 @@ def drifting(trace: Trace) -> str:
     longer = "longer" if drift.ratio > 0 else "less"
     name, lengths = shortened(drift.name, _LONGEST), f"{time_text(drift.first_ns)} to {time_text(drift.last_ns)}"
     return (
-        f"{name} takes {share_text(abs(drift.ratio))} {longer} in the last steps than in the first at the same shape "
-        f"({lengths}), as where clocks, heat or other work on the GPU change"
+        f"{name} takes {lengths} from the first steps to the last, {share_text(abs(drift.ratio))} {longer} at one "
+        "shape. Clocks, heat or other work on the GPU may have changed"
     )
 
 
@@ -113,6 +114,15 @@ def of_period(trace: Trace, device: Device, time_ns: float) -> str:
     return f"{time_text(time_ns)} of {period_text(trace, device)}{share}"
 
 
+_OF_PERIOD: Final = re.compile(r"( of the [\d.]+ \w+ (?:guessed )?(?:mean )?step) \([\d.]+ %\)")
+
+
+def of_one_whole(text: str, which: StepName) -> str:
+    """The text less shares that `of_period` adds, where what a fix saves is one of the step without the profiler: those
+    of two wholes do not stand in one answer."""
+    return _OF_PERIOD.sub(r"\1", text) if which == "unprofiled" else text
+
+
 def of_step(trace: Trace, device: Device, intervals: Intervals) -> str:
     """The time of a step that some intervals cover, in the same words."""
     return of_period(trace, device, per_step_ns(trace, device, intervals))
@@ -128,7 +138,7 @@ def per_period(trace: Trace, count: float) -> str:
 
 def number(count: float, noun: str, plural: str = "") -> str:
     """A count and its noun: ``1 graph``, ``3 graphs``."""
-    return f"{count:.0f} {noun if round(count) == 1 else plural or noun + 's'}"
+    return f"{count:,.0f} {noun if round(count) == 1 else plural or noun + 's'}"
 
 
 def replay_notes(trace: Trace) -> tuple[str, ...]:

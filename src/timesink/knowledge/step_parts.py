@@ -30,6 +30,7 @@ OF_MEMORY: Final = frozenset(
         Bottleneck.OPTIMIZER_STATE,
         Bottleneck.ACTIVATIONS,
         Bottleneck.MEMORY_LEAK,
+        Bottleneck.FRAGMENTATION,
         Bottleneck.DUPLICATED_GRADIENT_BUCKETS,
     }
 )

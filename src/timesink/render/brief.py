@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import Final, Self
 
 from timesink.diagnosis.saving import is_unpriced
-from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, StepFigures, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, OF_KERNELS, OF_MEMORY, WORK_WORDS, Bottleneck
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.render import Style
@@ -31,7 +31,7 @@ _SAVES, _SHARE, _GAP = 9, 11, 2
 _BLOCKS: Final = "█▓▒░"
 _COLOURS: Final = ("green", "yellow", "blue", "red")
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
-_PATH = 4_000  # characters
+_PATH, _LEAST_PATH = 4_000, 16  # characters
 _NOTHING_MS = 1e-6
 _AT_END = " by the end of the window"
 _NOTHING = 0.000_05  # a share that would read 0.00 %
@@ -42,6 +42,7 @@ _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at
 _OPTION: Final = "--unprofiled-step-ms"
 _COUNTED: Final = "included"
+_OF_STEP: Final = {"unprofiled": "of the recorded step", "mean": "of the mean step"}  # what a bar is of
 
 
 class StyledLine(tuple[tuple[str, str], ...]):
@@ -101,20 +102,29 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     """The file, the steps and the GPUs in one line."""
     steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
     gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
-    median = "" if steps.p50_ms is None else f", median {time_text(steps.p50_ms * 1e6)}"
-    if steps.spread_ms:
-        median += " ({} to {})".format(*(time_text(ms * 1e6) for ms in steps.spread_ms))
-    covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the recording"
-    counted = f"{steps.count} {steps.noun}{median}{covered}" if steps.count else "no steps found"
-    if steps.dropped and not steps.count:
-        counted = f"no complete step ({', '.join(why.removesuffix(_AT_END) for why in steps.dropped)})"
     profiled = diagnosis.profiled_kernels
     kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
-    facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"
     paths = list(dict.fromkeys(str(source.get("path") or "?") for source in diagnosis.sources))
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    path = _end_of(scrub(paths[0]), max(width - len(facts) - len(more) - 3, 16)) if paths else ""
+    for counted in _counted(steps):
+        facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"
+        if (room := width - len(facts) - len(more) - 3) >= _LEAST_PATH:
+            break
+    path = _end_of(scrub(paths[0]), max(room, _LEAST_PATH)) if paths else ""
     return StyledLine.of(shortened(f"{path}{more} · {facts}", width), "dim")
+
+
+def _counted(steps: StepFigures) -> Iterator[str]:
+    """How many steps there are and how long they take, each time with one fact less."""
+    if not steps.count:
+        dropped = ", ".join(why.removesuffix(_AT_END) for why in steps.dropped)
+        yield f"no complete step ({dropped})" if dropped else "no steps found"
+        return
+    median = "" if steps.p50_ms is None else f", median {time_text(steps.p50_ms * NS_PER_MS)}"
+    spread = " ({} to {})".format(*(time_text(ms * NS_PER_MS) for ms in steps.spread_ms)) if steps.spread_ms else ""
+    covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the recording"
+    for told in (f"{median}{spread}{covered}", f"{median}{covered}", median):
+        yield f"{steps.count:,} {steps.noun}{told}"
 
 
 def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
@@ -132,7 +142,9 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     sizes = [end - start for start, end in pairwise(ends)]  # characters, which sum to the width
     bar = StyledLine((block * size, colour) for block, colour, size in zip(_BLOCKS, _COLOURS, sizes, strict=True))
     window = time_text(max(budget.period_ns for budget in diagnosis.budgets))
-    of_step = "of the step" if any(budget.steps for budget in diagnosis.budgets) else f"of the {window} window"
+    which = diagnosis.findings[0][1].which if diagnosis.findings else ""
+    of_step = _OF_STEP.get(which, "of the step")
+    of_step = of_step if any(budget.steps for budget in diagnosis.budgets) else f"of the {window} window"
     over = f"{of_step}, mean of {len(diagnosis.budgets)} GPUs" if len(diagnosis.budgets) > 1 else of_step
     words = [
         f"{block} {WORK_WORDS.get(group, group)} {share_text(share)}"

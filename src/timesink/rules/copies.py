@@ -43,7 +43,7 @@ _FIXES: Final = {
 _NOUN: Final = (("copy", "copies"), ("migration", ""))
 _GAPS: Final = {
     "migrations": ("the gaps before them", "time before a migration, idle or in a kernel that waits for it"),
-    "trips": ("what their waits cost", "idle time that is charged to the calls that copy, or to the wait behind each"),
+    "trips": ("their waits", "idle time that is charged to the calls that copy, or to the wait behind each"),
 }
 
 

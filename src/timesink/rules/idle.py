@@ -371,7 +371,7 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
             frames=cost.frames,
             operators=cost.operators,
             cost_ms=cost.cost_ns / NS_PER_MS,
-            cost=f"more than a {period_name(trace)}" if whole else f"about {time_text(cost.cost_ns)}",
+            cost="most of it" if whole else f"about {time_text(cost.cost_ns)}",
         )
         rows.append(replace(row, stated=Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)))
     return rows
@@ -379,7 +379,9 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
 
 def _starting_late(trace: Trace) -> Iterator[Row]:
     for blamed in blamed_time(trace, ("unexplained",)):
-        yield waiting_row(blamed, longest_ns=int(blamed.intervals.lengths_ns.max(initial=0)))
+        longest_ns = int(blamed.intervals.lengths_ns.max(initial=0))
+        is_one = time_text(longest_ns) == time_text(blamed.per_step_ns)
+        yield waiting_row(blamed, longest_ns=longest_ns, longest=None if is_one else longest_ns)
 
 
 def _check_late_start(trace: Trace, limits: Limits) -> Verdict:

@@ -21,7 +21,7 @@ from timesink.units import NS_PER_US, share_text
 
 Figures = dict[str, Any]
 WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
-NECESSARY: Final = {Cause.MEMORY: "bytes", Cause.COMPUTE: "operations"}
+NECESSARY: Final = frozenset({Cause.MEMORY, Cause.COMPUTE})
 """Causes that are the kernel's work, and what of it stays the same on the way to its roof."""
 ALONE_US: Final = 5.0  # what takes less is launch, ramp-up and last blocks, whatever is done to its code
 SLOW_FP64: Final = 0.25  # of the fp32 rate: a GPU below it is not made for fp64

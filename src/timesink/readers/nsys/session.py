@@ -96,13 +96,14 @@ def _reported_losses(export: Export) -> list[ImportNote]:
     """Warnings of nsys that events are missing, and its errors; each distinct message once."""
     frame = export.read(nsys_tables.DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
     messages: dict[str, tuple[str, int]] = {}
-    for severity, text in frame.iter_rows():
+    for severity, told in frame.iter_rows():
+        text = " ".join((told or "").split())
         if text and (severity == _ERROR or profiler_texts.LOST_EVENTS.search(text)):
             key = re.sub(NUMBER, "#", text)
             first, count = messages.get(key, (text, 0))
             messages[key] = (first, count + 1)
     return [
-        ImportNote(NoteKind.DATA_LOSS, f"Nsight Systems warned: {text.strip()[:_LONGEST_MESSAGE].rstrip('.')}", count)
+        ImportNote(NoteKind.DATA_LOSS, f"Nsight Systems warned: {text[:_LONGEST_MESSAGE].rstrip('.')}", count)
         for text, count in messages.values()
     ]
 

@@ -53,6 +53,7 @@ _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o re
 BEYOND_LEVELS: Final = "this page says how busy memory is, not whether its accesses waste it, nor what warps wait for"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
 _SURELY: Final = 0.01  # of the time: less is nothing that surely is the cause's
+_ALIKE: Final = 0.01  # of the time: shares that differ by less say the same
 _MOST_OF: Final = 0.9  # of the time: no estimate says more
 _AGAIN: Final = "Profile the kernel again with the same clock and cache settings"
 _FALLS: Final = (
@@ -167,7 +168,7 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
             **figures,
             "spends": f"kernel {short_name(limits.kernel.name)}, {times}, spends "
             f"{spent_text(limits, cause)} of its time",
-            "then": f". {_to_roof(limits, cause) or _without(limits, cause)}{then}{doubt}",
+            "then": f"{_to_roof(limits, cause) or _without(limits, cause)}{doubt or then}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
             f"{share_text(limits.top.busy)} of peak",
@@ -216,20 +217,17 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
     waiting = sum(lengths[one.kernel.profile] * sum(one.shares[cause] for cause in WAITING) for one in tiny)
     most_ns = total_ns * (1 - 1 / fused_bound(total_ns))
     asleep = [clock for one in tiny if (clock := idle_clock_hz(one.kernel)) is not None]
-    cycles = f", cycles at 1 GHz: it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz" if asleep else ""
+    cycles = f", as if at 1 GHz (it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz)" if asleep else ""
     kernels = len({limits.kernel.name for limits in tiny})
-    what = (
-        f"{kernels} kernels ({len(tiny)} launches, {time_text(total_ns)}{cycles}) are"
-        if kernels > 1
-        else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}{cycles}) is"
-    )
+    alone = f"the small kernel {short_name(longest.kernel.name)}, {time_text(total_ns)}{cycles}, waits for"
+    several = f"{kernels} small kernels, {len(tiny)} launches of {time_text(total_ns)} in all{cycles}, wait for"
+    what, its = (several, "their") if kernels > 1 else (alone, "its")
     less_us = alone_us * (FEW_SMS if longest_ns >= alone_us * NS_PER_US else 1)
-    fuse = "fuse those that run in a row" if kernels > 1 else "fuse it"
     row = Row(
         (longest.kernel.rank, 0),
         {
-            "spends": f"{what} too small to profile alone: a launch takes less than {less_us:g} us, "
-            f"{share_text(waiting / total_ns)} of it waiting; {fuse}",
+            "spends": f"{what} {share_text(waiting / total_ns)} of {its} time. A launch takes less than "
+            f"{less_us:g} us, which is too little to change by itself",
             "then": "",
             "longest_us": longest_ns / NS_PER_US,
             "launches": len(tiny),
@@ -266,29 +264,24 @@ def _with(row: Row, **figures: Any) -> Row:
 
 
 def _to_roof(limits: KernelLimits, cause: Cause) -> str:
-    """How far a kernel of necessary work is from the roof of its busiest unit, and what lies beyond; '' for others."""
+    """What a kernel of necessary work wins at the roof of its busiest unit, as a sentence; '' for others."""
     if cause not in NECESSARY or cause is not limits.limiter or limits.roof_speedup is None:
         return ""
-    name, share = limits.roof
     if cause is Cause.COMPUTE and (in_fp32 := bound_in_fp32(limits)) is not None:
-        return f"It runs at {share_text(share)} of its {name} roof: at most {times_text(in_fp32)} as fast in fp32"
-    bound, same = limits.bounds[cause], NECESSARY[cause]
-    beyond = f", {times_text(bound)} with fewer" if isfinite(bound) and bound * share > 1 else ""
-    to_roof = f"at most {times_text(limits.roof_speedup)} as fast with the same {same}{beyond}"
-    return f"It runs {limits.roof_text}: {to_roof}"
+        return f". In fp32 it is at most {times_text(in_fp32)} as fast"
+    return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast"
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:
-    """What the kernel would win if the cause were gone; of latency apart, if it were hidden only."""
+    """What the kernel would win if the cause were gone, of latency if it were hidden only, as a sentence; '' where that
+    is what its share of the time says already."""
     bound, hidden = limits.bounds[cause], limits.bound_of_hidden_waits
     if cause is Cause.LATENCY and hidden < bound:
-        fewer = f", {times_text(bound)} with fewer waits" if isfinite(bound) else ""
-        return f"With its waits hidden the kernel is at most {times_text(hidden)} as fast{fewer}"
-    return (
-        f"Without that the kernel is at most {times_text(bound)} as fast"
-        if isfinite(bound)
-        else "No other limit is known"
-    )
+        return f". With its waits hidden it is at most {times_text(hidden)} as fast"
+    if not isfinite(bound):
+        return ". No other limit is known"
+    told = abs(1 - 1 / bound - limits.most_share(cause)) < _ALIKE
+    return "" if told else f". Without that it is at most {times_text(bound)} as fast"
 
 
 def _on_timeline(row: Row, group: LaunchGroup, matches: Mapping[tuple[int, int], KernelMatch]) -> Row:

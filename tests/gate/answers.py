@@ -138,11 +138,8 @@ class Answers:
     @cached_property
     def bar(self) -> Mapping[str, float]:
         """The parts of the bar below the verdict, in percent: work, `idle`, and each cause of idle time."""
-        found = re.search(
-            r"^(█[^\n]* \d.*?) \(of\s+the\s+(?:(?:recorded\s+|mean\s+)?step|recorded window)",
-            self.screen,
-            re.DOTALL | re.MULTILINE,
-        )
+        of = r" \(of\s+the\s+(?:(?:recorded |mean )?step|recorded window)"
+        found = re.search(rf"^(█[^\n]* \d.*?){of}", self.screen, re.DOTALL | re.MULTILINE)
         text = flat(found[1].rpartition("\n█")[2] if found and "\n█" in found[1] else found[1]) if found else ""
         return {name.strip(): float(share) for name, share in _PART.findall(text)}
 

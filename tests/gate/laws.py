@@ -338,8 +338,8 @@ def changes_have_their_name(of: Answers) -> Iterator[str]:
 
 
 LAWS: Final[tuple[Law, ...]] = (
-    parts_sum, percentages_divide, one_whole, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken, one_price,
-    dearest_first, one_name, nothing_above, every_cause_owned,
+    parts_sum, percentages_divide, one_whole, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken,
+    one_price, dearest_first, one_name, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
     advice_can_be_followed, causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,

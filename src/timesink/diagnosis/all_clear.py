@@ -211,9 +211,7 @@ def _mostly_without_device(trace: Trace) -> str:
     recorded_ns = max(last_ns - first_ns for first_ns, last_ns in filter(None, extents))
     if window_ns >= _MOSTLY * recorded_ns:
         return ""
-    return (
-        f"the rest of the {time_text(recorded_ns)} that were recorded has no GPU work, and what fills it is not known"
-    )
+    return f"the rest of the recorded {time_text(recorded_ns)} has no GPU work, and what fills it is not known"
 
 
 def _mostly_outside(trace: Trace) -> str:

@@ -45,6 +45,7 @@ _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is 
 _MOSTLY: Final = 0.5
 _FEW: Final = 5  # steps: what is rare, such as a checkpoint, may be in none of fewer
 _BOUNDS_SHOWN: Final = 2
+_SLIGHT: Final = 0.01  # of the step: of what is idle for less nobody asks why
 _LONGEST: Final = 60  # letters of a kernel's name in a sentence
 _APART: Final = 0.01  # of the step: less looks the same in a sentence
 _HALF: Final = 0.5  # of the GPU
@@ -67,7 +68,7 @@ def without_finding(
         return Bottleneck.NONE, f"{profiled} profiled one by one, and no rule finds a change worth making."
     busy = sum(share_of_step(trace, device, line.busy) for device, line in timelines.items()) / len(timelines)
     devices = "The GPU is" if len(timelines) == 1 else f"The {len(timelines)} GPUs are"
-    cause = "" if share_text(busy) == share_text(1.0) else _main_cause(trace)
+    cause = "" if 1 - busy < _SLIGHT else _main_cause(trace)
     said = f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_exchanging(trace)}{_attained(trace)}{cause}"
     if unearned := _unearned(trace, busy, has_findings, rulings):
         has_length = any(line.span_ns for line in timelines.values())
@@ -82,7 +83,7 @@ def without_finding(
         what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "
         what += "nsys profile --cuda-graph-trace=node"
     if left := _not_judged(trace):
-        return Bottleneck.UNDECIDED, f"{said}; {left}." if not has_findings else f"{said}; {what}; {left}."
+        return Bottleneck.UNDECIDED, f"{said}. {left}." if not has_findings else f"{said}; {what}. {left}."
     return Bottleneck.NONE, f"{said}; {what}."
 
 
@@ -146,16 +147,14 @@ def _not_judged(trace: Trace) -> str:
     if left.ratio <= UNJUDGED.default:
         return ""
     names = [name for device, name in device_names(trace).items() if name and device not in device_peaks(trace)]
-    largest = f"{shortened(left.name, _LONGEST)} takes {share_text(left.largest_ratio)} of the kernels' time"
+    largest = f"{share_text(left.largest_ratio)} of the kernels' time is {shortened(left.name, _LONGEST)}"
     if left.is_operator and names:
-        why = f"the peaks of {names[0]} are not known. To decide: timesink show ops TRACE --gpu H200, or one like it"
+        why = f"The peaks of {names[0]} are not known. To decide: timesink show ops TRACE --gpu H200, or one like it"
     else:
-        why = as_started(
-            trace, "what limits it needs Nsight Compute. To decide: timesink capture ncu -- python train.py"
-        )
+        why = as_started(trace, "To decide: timesink capture ncu -- python train.py")
     others = "" if left.ratio < left.largest_ratio + _APART else f" ({share_text(left.ratio)} with others like it)"
     fill = "" if left.is_operator else _part_filled(trace, left.name)
-    return f"{largest}{others}{fill}, and nothing here says how long it ought to take: {why}"
+    return f"{largest}{others}{fill}, and nothing here says how long it ought to take. {why}"
 
 
 def _part_filled(trace: Trace, name: str) -> str:

@@ -36,6 +36,7 @@ from timesink.measures.counters.causes import (
     cause_name,
     compared_with,
     figures_of,
+    gain_ns,
     is_tiny,
     launch_groups,
     next_cause,
@@ -269,6 +270,8 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
         return ""
     if cause is Cause.COMPUTE and (in_fp32 := bound_in_fp32(limits)) is not None:
         return f". In fp32 it is at most {times_text(in_fp32)} as fast"
+    if gain_ns(limits, cause) > (limits.kernel.duration_ns or 0.0) * (1 - limits.roof[1]):
+        return ""  # other operations take their place
     return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast"
 
 

@@ -217,7 +217,8 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     """The one explanation of all that its counters allow, with the least that its limiter surely takes and the most
     that could be won; or why there are several, or none."""
     if kernel.is_failed:
-        return f"{len(kernel.failed)} counters are NaN (failed passes)"
+        failed = len(kernel.failed)
+        return f"{failed} {'counter is' if failed == 1 else 'counters are'} NaN (failed passes)"
     kernel = with_dram(kernel)
     has_all, has_levels = is_complete(kernel), lacks_units(kernel)
     given = [*given_of(kernel)]

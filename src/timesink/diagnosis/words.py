@@ -1,6 +1,5 @@
 """The words in which rules and headlines say which step a time is a part of."""
 
-import re
 from typing import Final
 
 from timesink.diagnosis.verdicts import StepName
@@ -114,13 +113,18 @@ def of_period(trace: Trace, device: Device, time_ns: float) -> str:
     return f"{time_text(time_ns)} of {period_text(trace, device)}{share}"
 
 
-_OF_PERIOD: Final = re.compile(r"( of the [\d.]+ \w+ (?:guessed )?(?:mean )?step) \([\d.]+ %\)")
+_STEP, _SHARE_END = " step (", " %)"  # between them `of_period` has a share
 
 
 def of_one_whole(text: str, which: StepName) -> str:
     """The text less shares that `of_period` adds, where what a fix saves is one of the step without the profiler: those
     of two wholes do not stand in one answer."""
-    return _OF_PERIOD.sub(r"\1", text) if which == "unprofiled" else text
+    first, *rest = text.split(_STEP) if which == "unprofiled" else [text]
+    for one in rest:
+        share, is_share, behind = one.partition(_SHARE_END)
+        is_share = is_share and share.replace(".", "").isdigit()
+        first += f" step{behind}" if is_share else f"{_STEP}{one}"
+    return first
 
 
 def of_step(trace: Trace, device: Device, intervals: Intervals) -> str:

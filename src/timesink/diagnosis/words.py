@@ -121,9 +121,8 @@ def of_one_whole(text: str, which: StepName) -> str:
     of two wholes do not stand in one answer."""
     first, *rest = text.split(_STEP) if which == "unprofiled" else [text]
     for one in rest:
-        share, is_share, behind = one.partition(_SHARE_END)
-        is_share = is_share and share.replace(".", "").isdigit()
-        first += f" step{behind}" if is_share else f"{_STEP}{one}"
+        share, end, behind = one.partition(_SHARE_END)
+        first += f" step{behind}" if end and share.replace(".", "").isdigit() else f"{_STEP}{one}"
     return first
 
 

@@ -302,6 +302,7 @@ _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory with no ker
 _BETWEEN: Final = ", which the GPU leaves between kernels: fewer and longer kernels leave less"
 _ON_GPU: Final = ", and no rule prices them: write results where they are wanted"
 _BELOW: Final = ": no rule found anything to change there"
+_LACKING: Final = ", if the GPU had no other work there than the file holds"
 _AFTER: Final = (
     ", most of it after the last kernel. There the CPU reads what the GPU wrote, and the GPU waits for nothing"
 )
@@ -326,10 +327,10 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
     after = {_PAGES} if _PAGES in lost and _is_after_work(trace) else set()
     others = lost.keys() - {*_OF_DEVICE, _COPIES, *after}
-    is_of = f" of the {period_name(trace)} is"
-    for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (_BELOW, others)):
+    below, is_of = _LACKING if known(trace).hides_work else _BELOW, f" of the {period_name(trace)} is"
+    for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (below, others)):
         named = [(share_text(lost[kind]), _WORDS_OF[kind]) for kind in lost if kind in kinds]
-        if named and not (kinds is others and known(trace).hides_work):
+        if named:
             shown = not findings or sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
             parts = (
                 f"{share}{of} {words}" for (share, words), of in zip(named, chain([is_of], repeat("")), strict=False)

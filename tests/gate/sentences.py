@@ -25,7 +25,7 @@ from timesink.model.trace import Trace
 _UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 _TIME = r"(\d[\d.]*) (ns|us|ms|s)\b"
 _SHARE = r"(\d[\d.]*) %"
-_PART = re.compile(rf"{_TIME} of the {_TIME} (?:guessed )?(?:mean )?(?:step|window) \({_SHARE}\)")
+_PART = re.compile(rf"{_TIME} of the {_TIME} (?:guessed )?(?:mean )?(?:step|window)(?: \({_SHARE}\))?")
 _STEP = re.compile(rf"of the {_TIME}")
 _SAVES = re.compile(
     rf"saves (?:at most )?{_TIME} "
@@ -97,9 +97,10 @@ def _finding(finding: Finding) -> Iterator[str]:
     known_ms = [fact.measured.value for fact in finding.evidence if fact.measured.unit == "ms"]
     known_shares = [fact.measured.value for fact in finding.evidence if fact.measured.unit == "ratio"]
     for found in _PART.finditer(finding.message):
-        time_ms, step_ms, share = ms(found[1], found[2]), ms(found[3], found[4]), float(found[5]) / 100
+        time_ms, step_ms = ms(found[1], found[2]), ms(found[3], found[4])
+        share = float(found[5]) / 100 if found[5] else time_ms / step_ms
         if not alike(time_ms / step_ms, share, 1e-4) or share > 1.005:
-            yield f"{found[5]} % is not {found[1]} {found[2]} of the step: {finding.message}"
+            yield f"{100 * share:.3g} % is not {found[1]} {found[2]} of the step: {finding.message}"
         if not any(alike(time_ms, known) for known in known_ms) and not any(
             alike(share, known, 1e-4) for known in known_shares
         ):

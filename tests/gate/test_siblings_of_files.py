@@ -122,7 +122,10 @@ def test_a_page_of_percentages_is_at_its_dram_share(
     shares = {"mem": 91.0, "dram": 91.0, "l1": 30.1, "l2": 35.2, "sm": 20.4}
     told = diagnose(read(details(tmp_path / "page.csv", section, labels, cc, length, **shares), cache=False))
     assert told.bottleneck.value == "memory_bound_kernel"
-    assert ", 889 us," in told.statement and "at 91.0 % of its DRAM roof" in told.statement
+    assert ", 889 us, spends" in told.statement
+    assert "At its DRAM roof it is at most 1.10× as fast" in told.statement
+    roofs = [one.measured.value for one in told.findings[0][1].evidence if one.label == "nearest roof: DRAM"]
+    assert roofs == [pytest.approx(0.91)]
 
 
 SHARE = ".avg.pct_of_peak_sustained_elapsed"

@@ -322,8 +322,8 @@ class Diagnosis(Presentable, Record, eq=False):
     >>> diagnosis = timesink.diagnose("run.json.gz")
     >>> diagnosis
     <Diagnosis input_pipeline: ... findings, ... rules>
-    >>> diagnosis.statement[:66]
-    'GPU 0 is idle for 1.85 ms of the 12.4 ms step (14.9 %) while threa'
+    >>> diagnosis.statement[:67]
+    'GPU 0 is idle for 1.85 ms of the 12.4 ms step while thread 710 prep'
     >>> [card.code for card, finding in diagnosis.findings]
     ['IDL101', 'KRN108', ...]
     >>> diagnosis.steps.count, diagnosis.steps.p50_ms

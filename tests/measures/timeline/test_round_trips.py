@@ -101,7 +101,7 @@ def test_what_the_waits_of_round_trips_cost_is_theirs(out_us: int, wait: str, ho
     """A fix may win the copies and what the device waits by them: a bound that leaves it out is none."""
     whole, *_ = exposed(waited(out_us, wait, "5 MB", host_us))
     copied = (out_us + 100) / 4_000
-    assert "round-trip copies and what their waits cost take" in whole.message
+    assert "round-trip copies and their waits take" in whole.message
     assert copied < whole.evidence[0].measured.value < share + host_us / 4_000
 
 
@@ -167,5 +167,5 @@ def test_a_kernel_waits_for_the_pages_that_it_touches(name: str, way: str, start
     """Copies that the program asked for, and pages that the host takes, do not hold a kernel."""
     row = f"| m | copy | {name} | {way} | | | 20 | 1 MB | {start} | {start + 100} | 12 | {STEP} |"
     messages = [finding.message for finding in exposed(trace_of(f"{COLUMNS}\n{row}" + KERNELS.format(times=12)))]
-    assert any("kernels wait for the pages" in message for message in messages) is (share is not None)
-    assert share is None or f"run for {share} of kernel time" in messages[0]
+    assert any("Kernels wait for the pages that they touch" in message for message in messages) is (share is not None)
+    assert share is None or f"pages move for {share} of kernel time" in messages[0]

@@ -3,17 +3,15 @@
 Readers take them, and a redacted copy keeps them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from timesink.records import Record
 
 ColumnKind = Literal["int64", "int32", "real", "text"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExportTable:
+class ExportTable(Record, eq=False):
     """One table of the export and the columns wanted of it. Rows in which a `required` column is null are damaged."""
 
     name: str

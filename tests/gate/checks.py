@@ -9,6 +9,7 @@ from tests.gate.answers import SHARE, Answers
 
 from timesink.knowledge.step_parts import WORK_WORDS
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.views.statement import MUCH, checks_page
 
 _COLUMNS: Final = ("rank", "device", "kind", "name", "start_ns", "end_ns", "copy_kind")
@@ -21,8 +22,12 @@ _COLLECTIVE: Final = " OR ".join(
 )  # fmt: skip
 _BEFORE: Final = """max(end_ns) OVER (
     PARTITION BY rank, device ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"""
+# What has no length runs at no time, and parts no gap; but a device's span goes from its first row to its last.
+_RUNNING: Final = """SELECT rank, device, start_ns, end_ns FROM ops WHERE end_ns > start_ns
+    UNION SELECT rank, device, min(start_ns), min(start_ns) FROM ops GROUP BY rank, device
+    UNION SELECT rank, device, max(end_ns), max(end_ns) FROM ops GROUP BY rank, device"""
 _COUNTS: Final = {
-    "GPU idle gaps": f"FROM (SELECT start_ns, {_BEFORE} AS before FROM ops) WHERE start_ns > before",
+    "GPU idle gaps": f"FROM (SELECT start_ns, {_BEFORE} AS before FROM ({_RUNNING})) WHERE start_ns > before",
     "small kernels": "FROM ops WHERE kind = 'kernel' AND end_ns - start_ns < 10000",
     "copies between CPU and GPU": "FROM ops WHERE kind = 'copy' AND copy_kind IN ('h2d', 'd2h')",
     "gaps at collectives": f"FROM ops WHERE kind = 'kernel' AND ({_COLLECTIVE})",
@@ -31,11 +36,11 @@ _KINDS: Final = {"copies between CPU and GPU": "copy", "gaps at collectives": "c
 _NONE: Final = re.compile(r"no (?:communication )?kernels?\b(?! takes)|holds no|found nothing")
 
 
-def counted(of: Answers) -> dict[str, int]:
+def counted(trace: Trace) -> dict[str, int]:
     """What each check looks for, counted by SQLite in the rows of the GPU's work."""
     with sqlite3.connect(":memory:") as database:
         database.execute(f"CREATE TABLE ops ({', '.join(_COLUMNS)})")
-        rows = of.trace.get(DEVICE_OPS).select(_COLUMNS).iter_rows()
+        rows = trace.get(DEVICE_OPS).select(_COLUMNS).iter_rows()
         database.executemany(f"INSERT INTO ops VALUES ({', '.join('?' * len(_COLUMNS))})", rows)
         return {what: database.execute(f"SELECT count(*) {query}").fetchone()[0] for what, query in _COUNTS.items()}
 
@@ -54,7 +59,7 @@ def shares(of: Answers) -> dict[str, float]:
 def checks_are_counts(of: Answers) -> Iterator[str]:
     if not of.trace.get(DEVICE_OPS).height or not of.json["step_parts"]:
         return
-    counts, taken = counted(of), shares(of)
+    counts, taken = counted(of.trace), shares(of)
     for what, answer, why, _ in checks_page(of.trace).sheets[0].rows:
         said = re.match(r"([\d,]+) [^;]* in the capture", str(why))
         if what not in counts or said is None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from tests.gate import checks, steps
 from tests.gate.answers import Answers, answers_of
+from tests.tables import trace_of
 
 from timesink.diagnosis.verdicts import Quantity
+from timesink.measures.timeline import device_gaps
 from timesink.readers import read
 from timesink.records import replace
 from timesink.views import Page
@@ -115,3 +117,20 @@ def test_idle_gpus_are_not_clear(true: Answers, monkeypatch: pytest.MonkeyPatch)
     rows = tuple((row[0], "clear", *row[2:]) for row in sheet.rows)
     monkeypatch.setattr(checks, "checks_page", lambda _: Page("checks", (replace(sheet, rows=rows),)))
     assert [fault for fault in checks.checks_are_counts(true) if "GPU idle gaps: clear with 3" in fault]
+
+
+@pytest.mark.parametrize(
+    ("runs", "gaps"),
+    [
+        ([(0, 10), (20, 20), (30, 40)], 1),
+        ([(0, 0), (5, 5), (10, 20)], 1),
+        ([(0, 10), (15, 15), (20, 20)], 1),
+        ([(0, 10), (20, 20), (20, 30)], 1),
+        ([(0, 10), (10, 10), (10, 20)], 0),
+        ([(0, 30), (10, 20), (25, 25), (40, 50)], 1),
+    ],
+)
+def test_what_has_no_length_parts_no_gap(runs: list[tuple[int, int]], gaps: int) -> None:
+    rows = "\n".join(f"| k | k | {start} | {end} |" for start, end in runs)
+    trace = trace_of(f"| device_ops | name | start_us | end_us |\n{rows}")
+    assert checks.counted(trace)["GPU idle gaps"] == device_gaps(trace).op.size == gaps

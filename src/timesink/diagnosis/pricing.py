@@ -235,13 +235,14 @@ def _has_room(rank: int, trace: Trace) -> bool:
 
 
 def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
-    """The part of a replayed or stated gain that is the finding's.
+    """The part of a replayed gain that is the finding's.
 
     A change may win more than the finding claims, such as time of another finding: that part is not this one's. `high`
     stays as it is, for the replay says that as much is possible; but of a gain that is expected to be nothing it is all
-    that is said, and no more than is claimed.
+    that is said, and no more than is claimed. What a rule states stays: a job wins more by a rank that is late no more
+    than its peers are seen to wait.
     """
-    if priced.by not in ("replay", "stated") or not finding.claim.total_ns:
+    if priced.by != "replay" or not finding.claim.total_ns:
         return priced.gain
     most = most_claimed_ms([finding], trace)
     value, low = min(priced.gain.value, most), min(priced.gain.low or 0.0, most)

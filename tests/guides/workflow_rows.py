@@ -145,7 +145,7 @@ ROWS: Final = (
     Row("conclude in a sentence", (f"diagnose {LAB}",),
         ("GPU 0 is idle for 16.8 ms of the 21.2 ms step while thread 14979 prepares input in data_load",
          "A fix saves 16.6 ms (75.4 % of the unprofiled step)"),
-        (Words("in data_load"), Words("16.6 ms"), Words("unprofiled"))),
+        (Words("data_load"), Words("16.6 ms"), Words("unprofiled"))),
     Row("the roofline", (ROOFLINE,), ("760 852 89.2 % 76.8 % 810 254 compute 206,183,596,032 counted", "profiled"),
         (Column("roofline", "specified_ratio"),
         Column("roofline", "teraflops_per_s"), Column("roofline", "intensity"), Column("roofline", "flops"))),

@@ -135,9 +135,9 @@ class KindTeller:
         """What the range around the run and the names in it tell alone."""
         if "dataloader" in where:
             return KindTold(Kind.LOADER, where)
-        if any("ddp.reducer" in name for name in names):
+        if "ddp.reducer" in " ".join(names):
             return KindTold(Kind.PER_PARAMETER, "views of DDP's buckets")
-        if any(name.startswith("c10d::") for name in names):
+        if " c10d::" in " ".join(("", *names)):
             return KindTold(Kind.EXCHANGES, "collectives are among the operators")
         begun = np.searchsorted(self._optimizer_ns, self._order.start_ns[[run.starts[0], run.stop - 1]])
         return KindTold(Kind.STEPS, "an optimizer's step begins in each") if begun[1] > begun[0] else None

@@ -72,16 +72,24 @@ def _cut_trace(trace: dict[str, Any]) -> bytes:
 
 def nsys_sqlite() -> tuple[bytes, ...]:
     """The export of five steps, each table cut to its first rows."""
-    db = sqlite3.connect(":memory:")
-    with contextlib.closing(db):
-        db.deserialize((DATA / "nsys" / "gpt_before_5_steps.sqlite").read_bytes())
-        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for name in names:
+    return (first_rows((DATA / "nsys" / "gpt_before_5_steps.sqlite").read_bytes(), _ROWS),)
+
+
+def first_rows(export: bytes, rows: int) -> bytes:
+    """An export with so many rows of each table, and all its strings."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize(export)
+        for name in table_names(db):
             if name != "StringIds":
-                db.execute(f'DELETE FROM "{name}" WHERE rowid > (SELECT min(rowid) + {_ROWS} FROM "{name}")')
+                db.execute(f'DELETE FROM "{name}" WHERE rowid > (SELECT min(rowid) + {rows} FROM "{name}")')
         db.commit()
         db.execute("VACUUM")
-        return (db.serialize(),)
+        return db.serialize()
+
+
+def table_names(db: sqlite3.Connection) -> list[str]:
+    """The tables of an export."""
+    return [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
 
 
 def nsys_arrow() -> tuple[bytes, ...]:
@@ -89,8 +97,7 @@ def nsys_arrow() -> tuple[bytes, ...]:
     db = sqlite3.connect(":memory:")
     with contextlib.closing(db):
         db.deserialize(nsys_sqlite()[0])
-        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        frames = {name: _frame(db, name) for name in names}
+        frames = {name: _frame(db, name) for name in table_names(db)}
     return (_folder(frames, "parquet", pl.DataFrame.write_parquet), _folder(frames, "arrow", pl.DataFrame.write_ipc))
 
 

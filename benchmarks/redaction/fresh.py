@@ -89,16 +89,10 @@ def _traces() -> dict[str, Planting]:
 def _exports() -> dict[str, Planting]:
     made: dict[str, Planting] = {}
     for name in _EXPORTS:
+        content = seeds.first_rows(_data(f"{name}.sqlite"), _ROWS)
         with closing(sqlite3.connect(":memory:")) as db:
-            db.deserialize(_data(f"{name}.sqlite"))
-            tables = [table for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            for table in tables:
-                if table != "StringIds":
-                    db.execute(f'DELETE FROM "{table}" WHERE rowid > (SELECT min(rowid) + {_ROWS} FROM "{table}")')
-            db.commit()
-            db.execute("VACUUM")
-            content = db.serialize()
-            for table in tables:
+            db.deserialize(content)
+            for table in seeds.table_names(db):
                 rows = db.execute(f'SELECT * FROM "{table}" ORDER BY rowid DESC LIMIT 1')
                 columns, row = [column for column, *_ in rows.description], rows.fetchone()
                 for column, cell in zip(columns, row or (), strict=False):

@@ -15,7 +15,7 @@ from timesink.diagnosis.headline import QUIET, all_alike, has_empty_steps, not_d
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Clear, Finding, Found, Ruling, Undecided
-from timesink.diagnosis.words import as_started, drifting, number, period_text, said_of_compilation
+from timesink.diagnosis.words import as_started, drifting, number, said_of_compilation, slowest_step_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS, Bottleneck
 from timesink.measures.idle.blame import idle_shares
@@ -24,7 +24,7 @@ from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.kernels.judged import unjudged
 from timesink.measures.kernels.small_grids import fill_of
 from timesink.measures.steps import steps
-from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
+from timesink.measures.steps.per_step import longest_period_ns, period_name, period_ns, share_of_step, step_windows
 from timesink.measures.steps.proof import StepOrigin
 from timesink.measures.timeline import device_names, device_timeline
 from timesink.measures.timeline.attribution import launch_links
@@ -196,7 +196,7 @@ def _one_engine_step(trace: Trace) -> str:
 
 def _lengthened(trace: Trace) -> float:
     """How many times as long as without a profiler the recorded step is, as told or estimated; at least 1."""
-    recorded_ns = max(period_ns(trace, device) for device in device_timeline(trace).by_device)
+    recorded_ns = longest_period_ns(trace)
     return max(recorded_ns / ((step_ms(trace) or 0.0) * NS_PER_MS or recorded_ns or 1.0), 1.0)
 
 
@@ -252,12 +252,11 @@ def _untold(trace: Trace) -> str:
 def _of_step(trace: Trace, busy_ratio: float) -> str:
     """What that share is of: the step as profiled, and where the step without the profiler is much shorter, which the
     same kernels fill more of, that one too."""
-    device = max(device_timeline(trace).by_device, key=lambda device: period_ns(trace, device))
-    of_profiled = f" of {period_text(trace, device)}"
+    of_profiled = f" of {slowest_step_text(trace)}"
     if (times := _lengthened(trace)) <= 1 + _LENGTHENED:
         return of_profiled
     share, about = share_text(min(busy_ratio * times, 1.0)), "" if trace.unprofiled_step_ns else "estimated "
-    without = f"the {about}{time_text(period_ns(trace, device) / times)} it takes without the profiler"
+    without = f"the {about}{time_text(longest_period_ns(trace) / times)} it takes without the profiler"
     return f"{of_profiled} as profiled, {share} of {without}"
 
 

@@ -33,9 +33,8 @@ from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
 from timesink.measures.ranks.telling import telling
-from timesink.measures.steps.per_step import period_name, period_ns, step_windows
+from timesink.measures.steps.per_step import longest_period_ns, period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
-from timesink.measures.timeline import device_timeline
 from timesink.measures.timeline.known import known
 from timesink.model.arrays import WEIGHTY
 from timesink.model.intervals import Intervals
@@ -225,13 +224,8 @@ def _priced(finding: Finding, own: Trace, whole: Trace, usual: Trace | None) -> 
     message = finding.message + longer_text(finding, worth._replace(gain=gain), own)
     found = replace(finding, message=message, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
     if usual is not None and own is not usual:
-        found = replace(found, which="mean", of_ms=_mean_ms(own))
+        found = replace(found, which="mean", of_ms=longest_period_ns(own) / NS_PER_MS)
     return replace(found, message=of_one_whole(message, found.which))
-
-
-def _mean_ms(trace: Trace) -> float:
-    """The mean recorded step of the device where it is longest."""
-    return max(period_ns(trace, device) for device in device_timeline(trace).by_device) / NS_PER_MS
 
 
 def _apart(device: tuple[int, int], usual: Trace, whole: Trace) -> Intervals:

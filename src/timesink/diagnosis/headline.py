@@ -29,7 +29,7 @@ from timesink.measures.ranks.paces import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.ranks.telling import telling_text
 from timesink.measures.steps import STANDS_OUT, StepTimes, covered_ratio, outside_steps, step_times, steps
-from timesink.measures.steps.per_step import period_name, period_ns, share_of_step, step_windows
+from timesink.measures.steps.per_step import longest_period_ns, period_name, share_of_step, step_windows
 from timesink.measures.steps.slow_steps import of_usual_steps
 from timesink.measures.timeline import device_names, device_timeline, of_device
 from timesink.measures.timeline.known import LEAST_NS, known
@@ -190,7 +190,7 @@ def step_ms(trace: Trace) -> float | None:
     """
     if trace.unprofiled_step_ns:
         return _ms(trace.unprofiled_step_ns)
-    recorded_ns = max((period_ns(trace, device) for device in device_timeline(trace).by_device), default=0.0)
+    recorded_ns = longest_period_ns(trace)
     kept = (kept_ratio(trace) or (1.0, 1.0, 1.0))[1]
     return _ms((kept if kept < 1 - _TAKEN_OFF else 1.0) * recorded_ns or None)
 

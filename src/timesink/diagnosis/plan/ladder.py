@@ -103,12 +103,13 @@ def plan(
     if isinstance(joint, str):
         return Plan(headline.step_ms(usual or telling(trace)), refused=joint, measured=measured)
     first = next(iter(diagnosis.findings), None)
+    apart = first if first and _is_apart(first[1], usual) else None
     with nullcontext() if measured is None else measured.assumed():
-        made = _climbed(joint, worth, None if first and _is_apart(first[1], usual) else first)
+        made = _climbed(joint, worth, None if apart else first)
     notes = [str(note) for note in headline.steps_apart(usual)]
     notes += filter(None, [headline.estimated_step(telling(trace))])
-    if first and _is_apart(first[1], usual):
-        notes.append(f"{first[0].code}, the first finding, is not of the steps that this plan is of")
+    if apart:
+        notes.append(f"{apart[0].code}, the first finding, is not of the steps that this plan is of")
     return replace(made, measured=measured, notes=(*made.notes, *notes))
 
 

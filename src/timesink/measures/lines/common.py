@@ -1,5 +1,6 @@
 """The one line to name for some work that many lines led to."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Final
@@ -37,12 +38,12 @@ def common_line(trace: Trace, ops: Int64Array) -> Line | None:
     chain, leading = _shared(weights, least := _ALL * sum(weights.values()))
     if chain and chain not in _around_steps(trace):
         return chain[-1]
-    functions = dict[tuple[str, str | None], dict[Line, float]]()
-    for stack, weight in leading.items():
-        lines = functions.setdefault((stack[len(chain)].function, stack[len(chain)].file), {})
-        lines[stack[len(chain)]] = lines.get(stack[len(chain)], 0.0) + weight
-    parted = next((lines for lines in functions.values() if sum(lines.values()) >= least), None)
-    return min(parted, key=lambda line: line.line or 0) if parted else chain[-1] if chain else None
+    parted = [(stack[len(chain)], weight) for stack, weight in leading.items()]
+    functions = defaultdict[tuple[str, str | None], float](float)
+    for line, weight in parted:
+        functions[line.function, line.file] += weight
+    lines = [line for line, _ in parted if functions[line.function, line.file] >= least]
+    return min(lines, key=lambda line: line.line or 0) if lines else chain[-1] if chain else None
 
 
 def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:

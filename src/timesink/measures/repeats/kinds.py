@@ -83,7 +83,7 @@ class KindTeller:
 
     def tell(self, run: UnitRun, names: tuple[str, ...], share: Float64Array) -> KindTold:
         """The kind of a unit of these names, by its longest run, and why."""
-        said = " ".join(names)
+        said = " ".join(("", *names))
         reads = any(map(said.__contains__, _READS))
         where = self._range_around(run).lower()
         seen = max(_FEW, min(_UNITS_READ, CALLS_READ // len(names)))
@@ -91,7 +91,7 @@ class KindTeller:
         units = [self._calls(low, min(high, low + LONGEST)) for low, high in edges]
         usual = Counter(map(len, units)).most_common(1)[0][0]
         units = [unit for unit in units if len(unit) == usual]
-        if plain := self._by_names(run, names, where):
+        if plain := self._by_names(run, said, where):
             return plain
         if not usual:
             return self._of_launches(run, names, reads, where)
@@ -131,13 +131,13 @@ class KindTeller:
             row = int(nesting.parent[row])
         return str(ranges["name"][row]) if row >= 0 else ""
 
-    def _by_names(self, run: UnitRun, names: tuple[str, ...], where: str) -> KindTold | None:
-        """What the range around the run and the names in it tell alone."""
+    def _by_names(self, run: UnitRun, said: str, where: str) -> KindTold | None:
+        """What the range around the run and the names in it, each after a space, tell alone."""
         if "dataloader" in where:
             return KindTold(Kind.LOADER, where)
-        if "ddp.reducer" in " ".join(names):
+        if "ddp.reducer" in said:
             return KindTold(Kind.PER_PARAMETER, "views of DDP's buckets")
-        if " c10d::" in " ".join(("", *names)):
+        if " c10d::" in said:
             return KindTold(Kind.EXCHANGES, "collectives are among the operators")
         begun = np.searchsorted(self._optimizer_ns, self._order.start_ns[[run.starts[0], run.stop - 1]])
         return KindTold(Kind.STEPS, "an optimizer's step begins in each") if begun[1] > begun[0] else None

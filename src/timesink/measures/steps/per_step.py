@@ -64,6 +64,11 @@ def per_step_ns(trace: Trace, device: Device, intervals: Intervals) -> float:
     return float(np.average(intervals.covered_ns(start, end), weights=weight))
 
 
+def longest_period_ns(trace: Trace) -> float:
+    """The period of the device where it is longest, which sets the pace of a job; 0 without device work."""
+    return max((period_ns(trace, device) for device in device_timeline(trace).by_device), default=0.0)
+
+
 def share_of_step(trace: Trace, device: Device, intervals: Intervals) -> float:
     """That time over the step, 0 to 1."""
     period = period_ns(trace, device)

@@ -80,7 +80,9 @@ def test_a_process_that_moves_on_is_given_its_time(tmp_path: Path) -> None:
     task = Task("measure:0", 0, CASES)
     target = str(tmp_path / f"{task.name}.json")
     moving = (
-        "import json, sys, time\nfor n in range(4): time.sleep(1); open(sys.argv[1], 'w').write(json.dumps([0] * n))"
+        "import json, sys, time\nfrom pathlib import Path\n"
+        "target, part = Path(sys.argv[1]), Path(sys.argv[1] + '.part')\n"
+        "for n in range(4): time.sleep(1); part.write_text(json.dumps([0] * n)); part.replace(target)"
     )
     process = subprocess.Popen([sys.executable, "-c", moving, target])
     found = replace(site(tmp_path), deadline=time.monotonic() + 60, program_s=2.5)

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timesink._native import totals
@@ -132,6 +132,7 @@ def test_what_is_empty_or_outside_covers_nothing() -> None:
     assert (union & Intervals.one(4, 10)).total_ns == 0
 
 
+@example([5, 1, 9], [(0, 2), (4, 2)])  # one comes after the last window
 @given(st.lists(st.integers(0, 20)), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=4))
 def test_as_many_instants_begin_in_a_window_as_lie_in_it(instants: list[int], windows: list[tuple[int, int]]) -> None:
     start = np.array([begin for begin, _ in windows], np.int64)

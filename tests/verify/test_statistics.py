@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from timesink.records import replace
 from timesink.verify.experiment import ExperimentPlan
 from timesink.verify.outcomes import Outcome, Reason
 from timesink.verify.runs import pair_order
@@ -14,6 +15,7 @@ from timesink.verify.statistics import (
     false_alarm,
     geometric_mean,
     interval_verdict,
+    is_no_chance,
     lag1_correlation,
     look_level,
     most_lie_beyond,
@@ -313,3 +315,27 @@ def test_so_many_pairs_beyond_the_threshold_are_most(beyond: int, pairs: int, mo
     ratios = np.array([far] * beyond + [at] * (pairs - beyond))
     assert most_lie_beyond(ratios, 0.01) is most
     assert most_lie_beyond(ratios[::-1], 0.01) is most
+
+
+@given(st.lists(st.floats(-0.02, 0.08), min_size=2, max_size=20))
+def test_no_chance_is_a_t_test_at_once_in_a_thousand_of_four_pairs_or_more(values: list[float]) -> None:
+    interval = paired_interval(values, 0.95)
+    if len(values) < 4 or not interval.se > 0:
+        assert is_no_chance(interval)
+    else:
+        assert is_no_chance(interval) == bool(stats.ttest_1samp(values, 0).pvalue <= 0.001)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [([0.01, 0.3], True), ([0.01, 0.02, 0.3], True), ([0.01, 0.02, 0.03, 0.3], False), ([0.02] * 6, True)],
+)
+def test_chance_is_told_by_hand(values: list[float], told: bool) -> None:
+    assert is_no_chance(paired_interval(values, 0.95)) == told
+
+
+@pytest.mark.parametrize(("t", "told"), [(12.924, True), (12.923, False), (-12.924, True), (-12.923, False)])
+def test_chance_ends_where_a_table_of_t_says(t: float, told: bool) -> None:
+    """Of four pairs: 12.924 of Student's t table, 0.001 on both sides, 3 degrees of freedom."""
+    interval = replace(paired_interval([0.01, 0.02, 0.03, 0.04], 0.95), mean=np.float64(2 * t), se=np.float64(2))
+    assert is_no_chance(interval) == told

@@ -3,7 +3,7 @@ import pytest
 from benchmarks.verdicts import sequential_codes
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import integrate, stats
 
 from timesink.records import replace
 from timesink.verify.experiment import ExperimentPlan
@@ -42,6 +42,11 @@ def test_the_interval_of_two_pairs_by_hand() -> None:
     at = paired_interval([0.01, 0.03], 0.95)
     assert float(at.mean) == pytest.approx(0.02)
     assert float(at.high - at.mean) == pytest.approx(0.12706, rel=1e-4)
+
+
+def test_an_interval_is_widened_on_both_sides() -> None:
+    at = t_interval(0.1, 0.0, 5, 0.95).widened(0.03)
+    assert (float(at.low), float(at.mean), float(at.high)) == pytest.approx((0.07, 0.1, 0.13))
 
 
 @given(RATIOS)
@@ -171,6 +176,23 @@ def test_all_looks_together_err_as_often_as_was_asked_for(looks: tuple[int, ...]
     assert erring == pytest.approx(0.05, abs=4 * np.sqrt(0.05 * 0.95 / 40_000))
 
 
+@pytest.mark.parametrize("looks", [(6, 12), (3, 4), (2, 50)])
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_two_looks_err_as_one_integral_over_the_first_says(looks: tuple[int, int], alpha: float) -> None:
+    """A walk at z standard errors at the first look stays within the bound at the second with the chance of a normal
+    deviate, whose tail needs no walk."""
+    first, last = looks
+    bound = stats.norm.isf((1 - look_level(looks, alpha)) / 2)
+
+    def stays(z: float) -> float:
+        ends = (np.array([-bound, bound]) * np.sqrt(last) - z * np.sqrt(first)) / np.sqrt(last - first)
+        return float(stats.norm.pdf(z) * np.diff(stats.norm.cdf(ends))[0])
+
+    within, _ = integrate.quad(stays, -bound, bound, epsabs=1e-12)
+    assert 1 - within == pytest.approx(alpha, abs=1e-10)
+    assert look_level(looks[:1], alpha) == pytest.approx(1 - alpha, abs=1e-10)
+
+
 def test_the_first_look_that_decides_wins() -> None:
     """At two looks of alpha 0.1 each interval covers 0.95; t(.975, 1) = 12.706 and t(.975, 3) = 3.182.
 
@@ -205,6 +227,7 @@ def test_small_means_by_hand() -> None:
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
     assert geometric_mean([]) is None
     assert lag1_correlation(np.array([1.0, -2.0, 3.0])) == pytest.approx(-8 / 14)
+    assert lag1_correlation(np.array([0.01, -0.02, 0.03])) == pytest.approx(-8 / 14)
     assert lag1_correlation(np.zeros(3)) == 0.0
 
 
@@ -296,11 +319,36 @@ def test_a_trend_by_hand() -> None:
     batches = [2 + 0.01 * number + wobble for number in range(8) for wobble in (-0.2, 0.1, 0.0, 0.3, -0.2)]
     assert trend(np.array([*batches, 9.0])) == pytest.approx(0.035)
     assert trend(np.array(batches[::-1])) == pytest.approx(-0.07 / 2.07)
+    assert trend(np.array(batches) / 1000) == pytest.approx(0.035)
     assert trend(np.array([batches[at] for at in (0, 30, 5, 35, 10, 20, 15, 25)]).repeat(5)) == 0.0  # no order
     assert trend(np.arange(8.0).repeat(5)) == 0.0  # a line through nothing has no relative slope
     assert trend(np.arange(-30.0, -22.0).repeat(5)) == 0.0
     assert trend(np.array(batches[:15])) == 0.0  # too few to tell
     assert trend(np.ones(40)) == 0.0
+
+
+def test_what_a_slope_makes_of_a_whole_run_by_hand() -> None:
+    """Of 40 steps that rise by 0.01 every five, four are dropped: batches of one step of 2 and four of 2.01, and so on,
+    whose line goes from 2.008 to 2.068 in what counts for 36 steps, so 40 / 36 of that in all."""
+    steady = steady_part(np.repeat(2 + 0.01 * np.arange(8), 5))
+    assert steady.dropped == 4
+    assert steady.drift_ratio == pytest.approx(0.06 / 2.008)
+    assert steady.slope_ratio == pytest.approx(0.06 / 2.008 * 40 / 36)
+
+
+@pytest.mark.parametrize(("count", "slope"), [(22, 0.0), (23, 0.09 / 1.01 * 23 / 20)])
+def test_a_slope_of_four_batches_is_told_and_no_trend_seen(count: int, slope: float) -> None:
+    """A tenth is dropped, three of 23 steps: four batches, of which no order is as rare as a trend has to be."""
+    steady = steady_part(np.append([9.0, 9.0, 9.0], np.repeat(1.01 + 0.03 * np.arange(4), 5))[:count])
+    assert (steady.dropped, steady.drift_ratio) == (3, 0.0)
+    assert steady.slope_ratio == pytest.approx(slope)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("series", [[], [1.0], [1.0] * 4, [1.0] * 30, np.arange(20.0), [0.0] * 100])
+def test_what_has_no_slope_is_told_without_a_warning(series: list[float]) -> None:
+    steady = steady_part(series)
+    assert (steady.drift_ratio, steady.slope_ratio) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +376,7 @@ def test_no_chance_is_a_t_test_at_once_in_a_thousand_of_four_pairs_or_more(value
 
 @pytest.mark.parametrize(
     ("values", "told"),
-    [([0.01, 0.3], True), ([0.01, 0.02, 0.3], True), ([0.01, 0.02, 0.03, 0.3], False), ([0.02] * 6, True)],
+    [([0.01, 0.3], True), ([0.01, 0.02, 0.3], True), ([0.01, 0.02, 0.03, 0.3], False), ([0.0] * 6, True)],
 )
 def test_chance_is_told_by_hand(values: list[float], told: bool) -> None:
     assert is_no_chance(paired_interval(values, 0.95)) == told

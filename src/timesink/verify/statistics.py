@@ -22,6 +22,7 @@ from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
 from timesink.verify.power import seen_ratio
 
 _BATCH: Final = MSER_BATCH
+_FEWEST_BATCHES: Final = 4  # of fewer, one batch alone turns the line
 
 
 class Steady(Record, eq=False):
@@ -63,9 +64,8 @@ def mser_cut(series: npt.ArrayLike) -> Int64Array:
 
     Sources: White (1997); White, Cobb and Spratt (2000), who found batches of five (MSER-5) the best of five rules.
     """
-    values = np.asarray(series, dtype=np.float64)
-    count = values.shape[-1] // _BATCH
-    means = values[..., : count * _BATCH].reshape(*values.shape[:-1], count, _BATCH).mean(-1)
+    means = _batch_means(np.asarray(series, dtype=np.float64))
+    count = means.shape[-1]
     means = means - means.mean(-1, keepdims=True)
     left = np.arange(count, 0, -1)
     total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
@@ -74,32 +74,35 @@ def mser_cut(series: npt.ArrayLike) -> Int64Array:
     return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT) + 1], axis=-1) * _BATCH, dtype=np.int64)
 
 
+def _batch_means(values: Float64Array) -> Float64Array:
+    """The means of whole batches over the last axis."""
+    count = values.shape[-1] // _BATCH
+    return values[..., : count * _BATCH].reshape(*values.shape[:-1], count, _BATCH).mean(-1)
+
+
 def _drift(values: Float64Array, cut: int) -> tuple[float, float]:
     """What its trend changes a run from `cut` on, 0 where none is seen, and what its slope makes of all of it."""
-    change, is_seen = _slope(values[cut:])
-    return change if is_seen else 0.0, change * len(values) / max(len(values) - cut, 1)
+    kept = values[cut:]
+    change = _slope(kept)
+    return trend(kept), change * len(values) / len(kept) if change else 0.0
 
 
 def trend(values: Float64Array) -> float:
-    """Relative change along the Theil-Sen line of the batch means where a Mann-Kendall test sees a trend; else 0."""
-    change, is_seen = _slope(values)
-    return change if is_seen else 0.0
+    """Relative change along the Theil-Sen line of the batch means where a Mann-Kendall test sees a trend; else 0.
 
-
-def _slope(values: Float64Array) -> tuple[float, bool]:
-    """Relative change along the Theil-Sen line of the batch means, and whether a Mann-Kendall test sees a trend.
-
-    Sources: Mann (1945) and Kendall (1975) for the test; Theil (1950) and Sen (1968) for the slope.
+    Sources: Mann (1945) and Kendall (1975) for the test.
     """
-    count = len(values) // _BATCH
-    if count < 4:
-        return 0.0, False
-    means = values[: count * _BATCH].reshape(count, _BATCH).mean(-1)
-    if np.ptp(means) == 0:
-        return 0.0, False
-    is_seen = bool(stats.kendalltau(np.arange(count), means).pvalue < DRIFT_P)
-    slope, level, _, _ = stats.theilslopes(means, np.arange(count))
-    return float(slope * (count - 1) / level) if level > 0 else 0.0, is_seen
+    change, means = _slope(values), _batch_means(values)
+    return change if change and stats.kendalltau(np.arange(len(means)), means).pvalue < DRIFT_P else 0.0
+
+
+def _slope(values: Float64Array) -> float:
+    """Relative change along the Theil-Sen line of the batch means; 0 of too few. Source: Theil (1950), Sen (1968)."""
+    means = _batch_means(values)
+    if len(means) < _FEWEST_BATCHES:
+        return 0.0
+    slope, level, _, _ = stats.theilslopes(means, np.arange(len(means)))
+    return float(slope * (len(means) - 1) / level) if level > 0 else 0.0
 
 
 class LogInterval(Record, eq=False):
@@ -151,16 +154,15 @@ def look_level(looks: tuple[int, ...], alpha: float) -> float:
     """
 
     def erring(bound: float) -> float:
-        points = np.linspace(-bound, bound, _WALK)
-        weights = np.full(_WALK, points[1] - points[0])
-        weights[[0, -1]] /= 2
+        points, weights = bound * nodes, bound * widths
         density = _bell(points * math.sqrt(looks[0]), looks[0])
         for before, now in pairwise(looks):
             apart = points[:, None] * math.sqrt(now) - points * math.sqrt(before)
             density = _bell(apart, now - before) @ (density * weights * math.sqrt(before))
         return 1 - float(density @ weights) * math.sqrt(looks[-1]) - alpha
 
-    bound = float(optimize.brentq(erring, float(stats.norm.isf(alpha / 2)) - 0.01, 9.0))
+    nodes, widths = np.polynomial.legendre.leggauss(_WALK)
+    bound = float(optimize.brentq(erring, 0.0, _FARTHEST))
     return 1 - 2 * float(stats.norm.sf(bound))
 
 
@@ -169,7 +171,8 @@ def _bell(values: Float64Array, variance: float) -> Float64Array:
     return np.asarray(np.exp(values**2 / (-2 * variance)) / math.sqrt(2 * math.pi * variance))
 
 
-_WALK: Final = 201  # points of the integral; twice as many change a level by 1e-6
+_WALK: Final = 201  # points of the integral, by Gauss and Legendre
+_FARTHEST: Final = 9.0  # standard errors
 
 
 UNDECIDED: Final = 2

@@ -17,10 +17,13 @@ from timesink.measures.steps.per_step import (
     begun_per_step,
     in_most_steps,
     largest_per_step_ns,
+    longest_period_ns,
     per_step_ns,
     period_name,
     period_ns,
     share_of_step,
+    step_budgets,
+    step_windows,
 )
 from timesink.measures.steps.slow_steps import slow_rates, weights
 from timesink.measures.timeline import device_timeline
@@ -107,6 +110,67 @@ def test_instants_are_counted_in_the_kept_steps_of_their_rank_their_ends_left_ou
         assert begun_per_step(trace, rank, pl.Series(instants)) == pytest.approx(within / len(start))
         assert begun_per_step(trace, rank, pl.Series([start[1]])) == pytest.approx(1 / len(start))
     assert begun_per_step(trace, 2, pl.Series([5, 5_000])) == 2
+
+
+def test_a_device_without_steps_is_measured_in_the_longest_not_in_the_last() -> None:
+    """Steps of 130 us, and after them, on another rank, of 60; a third device works in some of both."""
+    trace = trace_of("""
+| ranges | name             | rank | start_us | end_us | times | every_us |
+| last   | ProfilerStep#{n} |    0 |    1_000 |  1_050 |     5 |       60 |
+| long   | ProfilerStep#{n} |    1 |        0 |    100 |     5 |      130 |
+
+| api_calls | name             | rank | correlation | start_us | end_us | times | every_us |
+| of last   | cudaLaunchKernel |    0 |           1 |    1_001 |  1_002 |     5 |       60 |
+| of long   | cudaLaunchKernel |    1 |         101 |        1 |      2 |     5 |      130 |
+
+| device_ops | name | rank | correlation | start_us | end_us | times | every_us |
+| of last    | a    |    0 |           1 |    1_010 |  1_030 |     5 |       60 |
+| of long    | a    |    1 |         101 |       10 |     60 |     5 |      130 |
+| of none    | a    |    2 |             |      200 |    300 |    10 |      100 |
+""")
+    assert {rank: period_ns(trace, (rank, 0)) / US for rank in range(3)} == {0: 60, 1: 130, 2: 130}
+    assert [at.tolist() for at in step_windows(trace, (2, 0))] == [at.tolist() for at in step_windows(trace, (1, 0))]
+    assert longest_period_ns(trace) == 130 * US
+    assert longest_period_ns(trace_of("| device_ops | name | start_us | end_us |")) == 0
+
+
+def test_which_steps_are_the_longest_is_asked_of_their_weighted_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 100, 100, 100 and 300 us, of which the first alone counts, and of 130."""
+    monkeypatch.setattr(per_step, "weights_in", lambda _, __, lengths: (np.arange(lengths.size) == 0).astype(float))
+    trace = trace_of("""
+| ranges | name             | rank | start_us | end_us | times | every_us |
+| usual  | ProfilerStep#{n} |    0 |        0 |    100 |     4 |      100 |
+| last   | ProfilerStep#4   |    0 |      600 |    700 |       |          |
+| even   | ProfilerStep#{n} |    1 |        0 |    130 |     5 |      130 |
+
+| api_calls | name             | rank | correlation | start_us | end_us | times | every_us |
+| of usual  | cudaLaunchKernel |    0 |           1 |        1 |      2 |     4 |      100 |
+| of last   | cudaLaunchKernel |    0 |          21 |      601 |    602 |       |          |
+| of even   | cudaLaunchKernel |    1 |         101 |        1 |      2 |     5 |      130 |
+
+| device_ops | name | rank | correlation | start_us | end_us | times | every_us |
+| of usual   | a    |    0 |           1 |       10 |     60 |     4 |      100 |
+| of last    | a    |    0 |          21 |      610 |    660 |       |          |
+| of even    | a    |    1 |         101 |       10 |     60 |     5 |      130 |
+| of none    | a    |    2 |             |        0 |    600 |       |          |
+""")
+    start, end = step_windows(trace, (0, 0))
+    assert ((end - start) // US).tolist() == [100, 100, 100, 300]
+    assert period_ns(trace, (0, 0)) == 100 * US
+    assert period_ns(trace, (2, 0)) == 130 * US
+
+
+def test_budgets_of_steps_are_in_the_order_of_the_devices() -> None:
+    more = (
+        f"| api_calls | name | correlation | start_us | end_us | times | every_us |\n"
+        f"| launch | cudaLaunchKernel | {first} | 2 | 3 | 5 | 100 |\n\n"
+        f"| device_ops | name | device | correlation | start_us | end_us | times | every_us |\n"
+        f"| kernel | a | {device} | {first} | 10 | 60 | 5 | 100 |\n\n"
+        for device, first in enumerate(range(11, 80, 10), start=1)
+    )
+    trace = trace_of(STEPS + "\n" + "".join(more))
+    count = steps(trace).kept.height
+    assert step_budgets(trace)["device"].to_list() == [device for device in range(8) for _ in range(count)]
 
 
 def test_the_ends_of_a_recording_count_where_their_length_is_seen() -> None:

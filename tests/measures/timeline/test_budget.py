@@ -1,8 +1,10 @@
 from unittest import mock
 
+import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests.strategies import frame, traces
 from tests.tables import trace_of
 
@@ -17,6 +19,7 @@ from timesink.measures.timeline import (
     device_names,
     device_timeline,
 )
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
@@ -113,8 +116,38 @@ def test_gaps_and_who_ended_them_by_hand() -> None:
     for rank in (0, 1):
         own = pl.concat(gaps.slices(rank))
         assert own.select(columns).rows() == [row for row in GAPS_BY_HAND if row[0] == rank]
-    with mock.patch.object(lines_of, "GAPS_AT_ONCE", 2):
-        assert device_gaps(trace_of(GAPS)).frame.select(columns).rows() == GAPS_BY_HAND
+    for at_once in (1, 2, 3):
+        with mock.patch.object(lines_of, "GAPS_AT_ONCE", at_once):
+            assert device_gaps(trace_of(GAPS)).frame.select(columns).rows() == GAPS_BY_HAND
+
+
+@st.composite
+def launched_ops(draw: st.DrawFn) -> tuple[Int64Array, Int32Array, Int64Array]:
+    """Starts of ops, the call that launched each (-1: not recorded), and when calls began; several may be one graph."""
+    starts = sorted(draw(st.lists(st.integers(0, 4), min_size=1, max_size=8)))
+    began = draw(st.lists(st.integers(0, 9), max_size=4))
+    calls = draw(st.lists(st.integers(-1, len(began) - 1), min_size=len(starts), max_size=len(starts)))
+    return np.array(starts), np.array(calls, np.int32), np.array([*began, NEVER])
+
+
+NEVER = np.iinfo(np.int64).max
+
+
+@given(launched_ops())
+@example((np.array([10, 20]), np.array([0, 1], np.int32), np.array([5, 2, NEVER])))  # a later op, launched before
+@example((np.array([0, 10, 10]), np.array([0, 1, 2], np.int32), np.array([0, 5, 2, NEVER])))  # the next one
+@example((np.array([0, 10, 10]), np.array([0, 1, 1], np.int32), np.array([0, 5, NEVER])))  # both by one graph
+@example((np.array([0, 10, 10]), np.array([0, 1, -1], np.int32), np.array([0, 5, NEVER])))
+def test_of_ops_that_start_together_the_first_launched_is_found_one_by_one(
+    ops: tuple[Int64Array, Int32Array, Int64Array],
+) -> None:
+    start, call, launched = ops
+    asked = np.arange(start.size)
+    one_by_one = [
+        min((row for row in asked[first:] if start[row] == start[first]), key=lambda row: (launched[call[row]], row))
+        for first in asked
+    ]
+    assert lines_of._find_first_launched(asked, start, call, launched).tolist() == one_by_one
 
 
 def test_gaps_without_any_call_have_no_launch() -> None:
@@ -146,6 +179,21 @@ def test_the_budget_of_each_device_by_hand() -> None:
     idle = [part.time_ns for part in budget.parts if part.kind not in ("compute", "communication", "copy")]
     assert idle == sorted(idle, reverse=True)
     assert len(idle) > 1
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_a_budget_tells_of_how_many_steps_it_is(count: int) -> None:
+    """Of marked steps the last one is cut off; without any mark it is of the span, and of no step."""
+    ranges = LOOP.index("| 0      | ProfilerStep#0")
+    marks = "".join(line + "\n" for line in LOOP[ranges:].splitlines()[:count])
+    budget, *_ = budgets.step_budgets(trace_of(LOOP[:ranges] + marks))
+    assert budget.steps == max(count - 1, 0)
+
+
+def test_a_part_of_less_than_a_nanosecond_a_step_is_in_the_budget() -> None:
+    """The copy is over a nanosecond after the kernel of one of the two steps that are kept."""
+    (budget,) = budgets.step_budgets(trace_of(LOOP.replace("|       75 |     90 |", "|       75 |     81 |")))
+    assert {part.kind: part.time_ns for part in budget.parts}["copy"] == 0.5
 
 
 def test_what_is_covered_of_rows_whose_device_has_no_intervals_is_nothing() -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
 from timesink.measures.counters import ELAPSED, KernelCounters, Resource
-from timesink.measures.counters.waste import Cause, access_of, active_lanes, least_passes, waste_of
+from timesink.measures.counters.waste import Cause, access_of, active_lanes, executing_lanes, least_passes, waste_of
 from timesink.records import replace
 
 # 100 global sectors of which 40 would do, 20 requests; 10 atomics with 24 sectors; shared, local and all passes.
@@ -108,6 +108,28 @@ def test_sectors_by_the_bytes_that_are_used_where_they_were_not_counted() -> Non
         assert access_of(kernel({key: value for key, value in used.items() if key != missing})).sectors is None
 
 
+@pytest.mark.parametrize("one", ["memory_l2_theoretical_sectors_global", "memory_l2_theoretical_sectors_global_ideal"])
+def test_one_count_of_sectors_without_the_other_is_none(one: str) -> None:
+    access = access_of(kernel({one: 99}))
+    assert (access.sectors, access.ideal_sectors, access.excess_ratio) == (None, None, None)
+    assert replace(access, sectors=99.0).excess_ratio is None
+    assert replace(access, sectors=0.0, ideal_sectors=0.0).excess_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("op", "sectors", "used"), [("st", 5, 1.0), ("st", None, 1.0), ("ld", 0, 1.0), ("ld", 5, None), ("ld", None, None)]
+)
+def test_no_byte_of_a_sector_is_none_wasted_but_of_loads_that_touched_some(
+    op: str, sectors: float | None, used: float | None
+) -> None:
+    """ncu writes 0 bytes a sector where it counted none: asynchronous copies are loads whose sectors alone it has."""
+    counted = {f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio": 0.0}
+    if sectors is not None:
+        counted[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum"] = sectors
+    access = access_of(kernel(counted))
+    assert (access.used_of_loads, access.used_of_stores) == ((used, None) if op == "ld" else (None, used))
+
+
 def test_atomics_are_split_by_requests_where_their_sectors_were_not_counted() -> None:
     waste = waste_of(made(("l1tex__t_sectors_pipe_lsu_mem_global_op",)))
     assert waste.of(Cause.UNCOALESCED, Resource.L1) == pytest.approx((1 - 5 / 25) * 0.52)
@@ -119,6 +141,8 @@ def test_atomics_are_split_by_requests_where_their_sectors_were_not_counted() ->
         # the coalesced kernel's own requests take more passes than its sectors: (200 - 76 - 20) / 200; none measured
         ({"memory_l2_theoretical_sectors_global": 400}, (), 0.52, 0.5, 0.2),
         ({"memory_l2_theoretical_sectors_global_ideal": 100}, (), 0.0, 0.0, 0.0),
+        ({"memory_l2_theoretical_sectors_global_ideal": 100, "dram__bytes_read_sum": 1e6}, (), 0.0, 0.0, 0.0),
+        ({"memory_l2_theoretical_sectors_global_ideal": 2}, ("l1tex__t_req",), (200 - 76 - 0.5) / 200, 0.975, 0.96),
         ({"memory_l2_theoretical_sectors_global_ideal": 88}, (), (200 - 76 - 22) / 200, 0.0, 0.0),
         ({"dram__bytes_read_sum": 1e6}, (), 0.52, 0.5, 1 - 0.4 / 2),
         ({"dram__bytes_read_sum": 1e6, "l1tex__m_xbar2l1tex_read_bytes_sum": 1e6}, (), 0.52, 0.6, 0.8),
@@ -150,6 +174,18 @@ def test_passes_per_request_where_sectors_were_not_counted(each: float, shared: 
     assert found.shares[Cause.UNCOALESCED].get(Resource.L1) == (waste if waste is None else pytest.approx(waste))
 
 
+@pytest.mark.parametrize(("sectors", "ideal"), [(0, 40), (100, 0), (0, 0)])
+def test_passes_tell_the_waste_where_sectors_say_nothing(sectors: float, ideal: float) -> None:
+    """Eight passes a request, of which a coalesced kernel takes four."""
+    found = waste_of(
+        kernel({
+            "memory_l2_theoretical_sectors_global": sectors, "memory_l2_theoretical_sectors_global_ideal": ideal,
+            "l1tex__data_pipe_lsu_wavefronts": 40, "sm__inst_executed_pipe_lsu": 5,
+        })
+    )  # fmt: skip
+    assert found.shares[Cause.UNCOALESCED] == {Resource.L1: pytest.approx(0.5)}
+
+
 def test_passes_without_conflicts_are_those_counted_less_the_conflicts() -> None:
     counted = {
         "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 50, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 30,
@@ -157,6 +193,45 @@ def test_passes_without_conflicts_are_those_counted_less_the_conflicts() -> None
     assert access_of(kernel(counted)).ideal_shared_wavefronts == 20
     assert access_of(kernel(counted | {"memory_l1_wavefronts_shared": 10})).ideal_shared_wavefronts == 0
     assert access_of(kernel({"memory_l1_wavefronts_shared": 10})).ideal_shared_wavefronts is None
+    ideal_alone = access_of(kernel(counted | {"memory_l1_wavefronts_shared_ideal": 7}))
+    assert (ideal_alone.shared_wavefronts, ideal_alone.ideal_shared_wavefronts) == (50, 20)
+
+
+def test_what_was_counted_of_one_kind_of_memory_alone_is_all_there_is() -> None:
+    """16 passes are for local memory; 300 of them are no more than all; of L2's 80 sectors none is atomic unless it was
+    counted so; of 0.4 x 500 passes the 50 without conflicts of atomics' 3 of 12 instructions are three quarters."""
+    assert access_of(made(("memory_l1_wavefronts_shared",))).other_wavefronts == 16
+    crowded = made(l1tex__t_output_wavefronts_pipe_lsu_mem_local_op_ld_sum=300)
+    assert waste_of(crowded).of(Cause.REGISTER_SPILLS, Resource.L1) == 1.0
+    assert waste_of(made(("lts__t_sectors_srcunit",))).of(Cause.ATOMICS, Resource.L2) == 0.0
+
+
+@pytest.mark.parametrize(("every", "of_atomics"), [(None, 40), (0, 40), (40, None)])
+def test_conflicts_of_atomics_go_by_instructions_where_they_are_not_counted_apart(
+    every: float | None, of_atomics: float | None
+) -> None:
+    """3 of 12 shared instructions are atomic: so many of the 40 of 200 passes."""
+    conflicts = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
+    counted = {f"{conflicts}.sum": every, f"{conflicts}_op_atom.sum": of_atomics}
+    waste = waste_of(kernel(WHOLE | {key: value for key, value in counted.items() if value is not None}))
+    assert waste.of(Cause.ATOMICS, Resource.L1) == pytest.approx(40 / 200 * 3 / 12)
+
+
+@pytest.mark.parametrize(
+    ("copies", "loads", "ahead"), [(1, None, True), (None, None, False), (7, 6, True), (6, 6, False), (5, 6, False)]
+)
+def test_copies_run_ahead_where_they_are_more_than_loads(
+    copies: float | None, loads: float | None, ahead: bool
+) -> None:
+    counted = {"smsp__inst_executed_op_ldgsts.sum": copies, "smsp__sass_inst_executed_op_global_ld.sum": loads}
+    assert waste_of(kernel({key: n for key, n in counted.items() if n is not None})).copies_ahead is ahead
+
+
+@pytest.mark.parametrize(("requests", "every", "share"), [(5, 50, 0.025), (100, 10, 1.0), (40, 10, 1.0), (20, 10, 0.5)])
+def test_load_store_instructions_of_all(requests: float, every: float, share: float) -> None:
+    """Of one a cycle and of four a cycle: 5 % of one are 0.05, 50 % of four are 2."""
+    waste = waste_of(kernel({"sm__inst_executed_pipe_lsu": requests, "sm__inst_executed": every}))
+    assert waste.memory_instructions == pytest.approx(share)
 
 
 def test_what_was_not_collected_is_no_waste() -> None:
@@ -170,6 +245,10 @@ def test_what_was_not_collected_is_no_waste() -> None:
 def test_lanes_are_counted_where_no_ratio_says_them() -> None:
     assert active_lanes(kernel({"thread_inst_executed": 120, "inst_executed": 5})) == 24
     assert active_lanes(kernel({"thread_inst_executed": 120, "inst_executed": 0})) is None
+    assert active_lanes(kernel({"inst_executed": 5})) is None
+    newer = {"smsp__thread_inst_executed_pred_on_per_inst_executed.ratio": 16}
+    both = {"thread_inst_executed_true": 90, "inst_executed": 5}
+    assert [executing_lanes(kernel(counted)) for counted in (both, newer, newer | both)] == [18, 16, 16]
     older = {"thread_inst_executed": 120, "inst_executed": 5, "sass__inst_executed_local_loads": 1}
     waste = waste_of(kernel({**older, "sass__inst_executed_local_stores": 1}))
     assert waste.of(Cause.REGISTER_SPILLS, Resource.ISSUE) == pytest.approx(2 / 5)
@@ -210,6 +289,18 @@ def test_instructions_that_no_lane_executes_by_hand(executing: float, seen: int,
     other = {"smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": 9.0}
     assert not waste_of(kernel(STALLED | accesses | predicated | other)).shares[Cause.LATENCY]
     assert not waste_of(kernel(STALLED | accesses)).shares[Cause.LATENCY]
+
+
+def test_no_instruction_is_empty_where_more_lanes_execute_than_are_counted_or_none_was_counted() -> None:
+    every = STALLED | {"smsp__sass_inst_executed_op_shared.sum": 5}
+    lanes = {
+        "smsp__thread_inst_executed_per_inst_executed.ratio": 24,
+        "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio": 32,
+    }
+    assert set(waste_of(kernel(every | lanes)).shares[Cause.LATENCY].values()) == {0.0}
+    uncounted = {key: value for key, value in every.items() if key != "smsp__inst_executed.sum"}
+    half = {"smsp__thread_inst_executed_pred_on_per_inst_executed.ratio": 16}
+    assert waste_of(kernel(uncounted | half)).of(Cause.LATENCY, Resource.L1) == 0.0
 
 
 def test_a_loop_that_compares_and_swaps_conflicts_in_its_swaps_alone() -> None:

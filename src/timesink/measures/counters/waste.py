@@ -65,7 +65,7 @@ class Access(Record):
     shared_wavefronts: float | None
     ideal_shared_wavefronts: float | None
     shared_atomic_share: float
-    local_wavefronts: float | None
+    local_wavefronts: float
     wavefronts_per_request: float | None
     uses_shared: bool
     used_of_loads: float | None
@@ -74,14 +74,14 @@ class Access(Record):
     @property
     def other_wavefronts(self) -> float:
         """Passes for shared and local memory."""
-        return (self.shared_wavefronts or 0.0) + (self.local_wavefronts or 0.0)
+        return (self.shared_wavefronts or 0.0) + self.local_wavefronts
 
     @property
     def excess_ratio(self) -> float | None:
         """Share of the global sectors that a coalesced kernel would not touch."""
         if not self.sectors or self.ideal_sectors is None:
             return None
-        return min(1.0, max(0.0, 1 - self.ideal_sectors / self.sectors))
+        return _above(self.ideal_sectors, self.sectors)
 
 
 class Waste(Record):
@@ -119,7 +119,7 @@ class Waste(Record):
     @property
     def idle_lanes(self) -> float:
         """The share of a warp's lanes that are off on average; 0 where nobody counted."""
-        return 0.0 if self.active_lanes is None else max(0.0, 1 - self.active_lanes / gpus.LANES)
+        return _idle(self.active_lanes)
 
     def of(self, cause: Cause, resource: Resource) -> float:
         """The share of the resource's busy time that this cause wastes."""
@@ -136,7 +136,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
     """
     access = access_of(kernel)
     lanes = active_lanes(kernel)
-    idle_lanes = 0.0 if lanes is None else max(0.0, 1 - lanes / gpus.LANES)
+    idle_lanes = _idle(lanes)
     local = _ratio(_local_instructions(kernel), kernel.first("smsp__inst_executed.sum", "inst_executed"))
     atomic_sectors = _ratio(_atomic_sectors(kernel), _sectors(kernel, "l2"))
     of_atomics = _conflicts_of_atomics(kernel, access)
@@ -165,6 +165,10 @@ def waste_of(kernel: KernelCounters) -> Waste:
     )
 
 
+def _idle(lanes: float | None) -> float:
+    return 0.0 if lanes is None else _above(lanes, gpus.LANES)
+
+
 def _is_on_tensor_cores(kernel: KernelCounters) -> bool:
     """Whether tensor cores do more of its arithmetic than any other unit: then larger tiles take fewer instructions of
     every kind for the same operations."""
@@ -185,8 +189,7 @@ def access_of(kernel: KernelCounters) -> Access:
     if shared is None or ideal_shared is None:
         shared = passes if shared is None else shared
         ideal_shared = None if shared is None or conflicts is None else max(0.0, shared - conflicts)
-    atoms = kernel.get("smsp__inst_executed_op_shared_atom.sum") or 0.0
-    shared_instructions = kernel.get("smsp__sass_inst_executed_op_shared.sum") or 0.0
+    atoms = kernel.get("smsp__inst_executed_op_shared_atom.sum")
     local = kernel.total(
         "l1tex__t_output_wavefronts_pipe_lsu_mem_local_op_ld.sum",
         "l1tex__t_output_wavefronts_pipe_lsu_mem_local_op_st.sum",
@@ -198,7 +201,7 @@ def access_of(kernel: KernelCounters) -> Access:
         _wavefronts(kernel),
         shared,
         ideal_shared,
-        min(1.0, atoms / max(shared_instructions, atoms)) if atoms else 0.0,
+        atoms / max(kernel.get("smsp__sass_inst_executed_op_shared.sum") or atoms, atoms) if atoms else 0.0,
         local if local is not None else _local_instructions(kernel),
         _wavefronts_per_request(kernel),
         bool(static),
@@ -210,9 +213,7 @@ def access_of(kernel: KernelCounters) -> Access:
 def active_lanes(kernel: KernelCounters) -> float | None:
     """Mean number of active lanes of an executed instruction, of 32. Where predicates switch most of those off, as a
     compiler writes short branches, what is left; but for what runs along to barriers, which is `_empty`."""
-    ratio = kernel.get("smsp__thread_inst_executed_per_inst_executed.ratio")
-    threads, instructions = kernel.get("thread_inst_executed"), kernel.get("inst_executed")
-    lanes = ratio if ratio is not None or not instructions or threads is None else threads / instructions
+    lanes = _per_instruction(kernel, "smsp__thread_inst_executed_per_inst_executed.ratio", "thread_inst_executed")
     executing = executing_lanes(kernel)
     is_off = lanes is not None and executing is not None and executing < lanes / 2 and not _waits_at_barriers(kernel)
     return executing if is_off else lanes
@@ -220,8 +221,12 @@ def active_lanes(kernel: KernelCounters) -> float | None:
 
 def executing_lanes(kernel: KernelCounters) -> float | None:
     """Mean number of lanes of an executed instruction that predicates leave on, of 32; None: not collected."""
-    ratio = kernel.get(_EXECUTING)
-    threads, instructions = kernel.get("thread_inst_executed_true"), kernel.get("inst_executed")
+    return _per_instruction(kernel, _EXECUTING, "thread_inst_executed_true")
+
+
+def _per_instruction(kernel: KernelCounters, of_one: str, of_all: str) -> float | None:
+    """The ratio where it was collected, else that of older chips' counts, where both were."""
+    ratio, threads, instructions = kernel.get(of_one), kernel.get(of_all), kernel.get("inst_executed")
     return ratio if ratio is not None or not instructions or threads is None else threads / instructions
 
 
@@ -310,14 +315,14 @@ def _atomic_requests(kernel: KernelCounters) -> float:
     return _ratio(_requests(kernel, "atom", "red"), _requests(kernel, "atom", "red", "ld", "st"))
 
 
-def _atomic_excess(kernel: KernelCounters, access: Access) -> float:
+def _atomic_excess(kernel: KernelCounters, excess_sectors: float) -> float:
     """The part of the excess sectors that atomics touch: those beyond 128 bytes a request; where they are not counted,
     the part of the requests that atomics are."""
     sectors = kernel.total(*(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")))
     requests = _requests(kernel, "atom", "red")
-    if sectors is None or requests is None or access.sectors is None or access.ideal_sectors is None:
+    if sectors is None or requests is None:
         return _atomic_requests(kernel)
-    return _ratio(sectors - requests * gpus.SECTORS_OF_PASS, access.sectors - access.ideal_sectors)
+    return _ratio(sectors - requests * gpus.SECTORS_OF_PASS, excess_sectors)
 
 
 def _requests(kernel: KernelCounters, *ops: str) -> float | None:
@@ -387,19 +392,19 @@ def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float
             400            100         200          2000     0.75   1 - 100/200   min(1 - 0.25/2, 1 - 100/2000)
             400            100         100     not known     0.75   0             0
     """
-    excess = access.excess_ratio
-    if excess is None or not access.ideal_sectors:
+    sectors, ideal = access.sectors, access.ideal_sectors
+    if not sectors or not ideal:
         return _uncoalesced_by_wavefronts(access)
-    not_atomic = 1 - _atomic_excess(kernel, access)
+    excess, not_atomic = _above(ideal, sectors), 1 - _atomic_excess(kernel, sectors - ideal)
     within_dram = 1 - (1 - excess) / gpus.DRAM_ACCESS_SECTORS if excess else 0.0
     return {
-        Resource.L1: not_atomic * _excess_passes(kernel, access),
-        Resource.L2: not_atomic * min(excess, _above(access.ideal_sectors, _sectors(kernel, "l2"), excess)),
-        Resource.DRAM: not_atomic * min(within_dram, _above(access.ideal_sectors, _sectors(kernel, "dram"), 0.0)),
+        Resource.L1: not_atomic * _excess_passes(kernel, access, ideal, excess),
+        Resource.L2: not_atomic * min(excess, _above(ideal, _sectors(kernel, "l2"), excess)),
+        Resource.DRAM: not_atomic * min(within_dram, _above(ideal, _sectors(kernel, "dram"))),
     }
 
 
-def _excess_passes(kernel: KernelCounters, access: Access) -> float:
+def _excess_passes(kernel: KernelCounters, access: Access, ideal: float, excess: float) -> float:
     """Passes of global accesses beyond one per request and 128 bytes, as a share of all passes of the data pipe.
 
     passes  of shared, local  ideal sectors  requests   needed for global    result
@@ -408,15 +413,15 @@ def _excess_passes(kernel: KernelCounters, access: Access) -> float:
        400               200            400        50   max(400 / 4, 50)     (400 - 200 - 100) / 400 = 0.25
        400               200            400       150   max(400 / 4, 150)    (400 - 200 - 150) / 400 = 0.125
     """
-    if access.wavefronts is None or not access.excess_ratio:
-        return access.excess_ratio or 0.0
-    needed = max((access.ideal_sectors or 0.0) / gpus.SECTORS_OF_PASS, _requests(kernel, "ld", "st") or 0.0)
+    if access.wavefronts is None or not excess:
+        return excess
+    needed = max(ideal / gpus.SECTORS_OF_PASS, _requests(kernel, "ld", "st") or 0.0)
     return _ratio(access.wavefronts - access.other_wavefronts - needed, access.wavefronts)
 
 
 def least_passes(access: Access) -> float:
     """The share of the data pipe's passes that is left if each global pass serves 128 bytes; it cannot be less."""
-    if access.wavefronts is None or access.ideal_sectors is None:
+    if access.ideal_sectors is None:
         return 0.0
     return _ratio(access.other_wavefronts + access.ideal_sectors / gpus.SECTORS_OF_PASS, access.wavefronts)
 
@@ -430,7 +435,7 @@ def _uncoalesced_by_wavefronts(access: Access) -> dict[Resource, float]:
     return {Resource.L1: 1 - _MOST_COALESCED_PASSES / each}
 
 
-def _above(ideal: float, actual: float | None, unknown: float) -> float:
+def _above(ideal: float, actual: float | None, unknown: float = 0.0) -> float:
     """The share of `actual` that is more than `ideal`; `unknown` where nothing was counted."""
     return max(0.0, 1 - ideal / actual) if actual else unknown
 

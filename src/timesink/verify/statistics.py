@@ -77,7 +77,8 @@ def mser_cut(series: npt.ArrayLike) -> Int64Array:
 def _batch_means(values: Float64Array) -> Float64Array:
     """The means of whole batches over the last axis."""
     count = values.shape[-1] // _BATCH
-    return values[..., : count * _BATCH].reshape(*values.shape[:-1], count, _BATCH).mean(-1)
+    means: Float64Array = values[..., : count * _BATCH].reshape(*values.shape[:-1], count, _BATCH).mean(-1)
+    return means
 
 
 def _drift(values: Float64Array, cut: int) -> tuple[float, float]:

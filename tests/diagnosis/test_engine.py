@@ -68,7 +68,7 @@ def test_findings_are_ranked_by_the_time_they_claim_and_the_first_is_the_verdict
         ("AAA101", 5.0),
     ]
     assert diagnosis.bottleneck is Bottleneck.HOST_SYNC
-    once = "15.0 ms of it is a single stretch, perhaps start-up"
+    once = "All of it is a single stretch, perhaps start-up"
     assert diagnosis.statement == f"host_sync costs time. {once}. A fix saves at most 15.0 ms (15.0 % of the window)"
 
 

@@ -10,9 +10,12 @@ from tests.render.diagnoses import diagnosis
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import LeftState, saving_text, what_is_left
-from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Evidence, Finding, Quantity, Where
-from timesink.diagnosis.words import of_one_whole, of_period, per_period, period_text, said_of_compilation, which_step
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Diagnosis, Evidence, Finding, Found, Quantity, Where
+from timesink.diagnosis.words import of_period, per_period, period_text, said_of_compilation, which_step
+from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 
@@ -122,12 +125,16 @@ def test_a_share_of_the_step_without_the_profiler_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["12.3 ms step", "404 ms guessed step", "1.63 s mean step", "84.6 us guessed mean step"]
+    ("unprofiled_ms", "share"), [(None, " (20.0 %)"), (10.0, " (20.0 %)"), (9.96, " (20.0 %)"), (9.7, ""), (6.0, "")]
 )
-def test_shares_of_two_wholes_do_not_stand_in_one_sentence(step: str) -> None:
-    told = f"GPU 0 waits 2.40 ms of the {step} (19.5 %) for work, and 95.9 % of launches find it idle"
-    assert of_one_whole(told, "unprofiled") == told.replace(" (19.5 %)", "")
-    assert of_one_whole(told, "mean") == of_one_whole(told, "") == told
+def test_a_share_stands_only_beside_savings_of_the_same_step(unprofiled_ms: float | None, share: str) -> None:
+    trace = stepped(10, 10, 10, 10, 10)
+    part = of_period(trace, (0, 0), 2e6)
+    claim = Claim({(0, 0): Intervals.one(0, 2_000_000)})
+    found = Finding(f"{part} go", Bottleneck.HOST_SYNC, Where(), (), "do", "check", claim, parts=(part,))
+    rule = Rule("AAA101", lambda _trace, _limits: Found((found,)), (DEVICE_OPS,))
+    ((_, told),) = diagnose(trace, rules=[rule], unprofiled_step_ms=unprofiled_ms).findings
+    assert told.message == f"2.00 ms of the 10.0 ms step{share} go"
 
 
 def test_a_time_and_share_that_were_told_are_not_told_again() -> None:

@@ -145,7 +145,7 @@ def test_a_kernel_may_wait_for_each_page_as_long_as_a_fault_takes(
     moved = of_rule(diagnose(recorded(program, "nsys", tmp_path)), "CPY101")
     assert moved is not None and moved.recoverable is not None
     assert moved.recoverable.most == pytest.approx(asked_us / 1000, rel=0.02)
-    assert "and the gaps before them" in moved.message
+    assert "and the waits before them" in moved.message
 
 
 def waits_of(wait: str, copy: str | None, *, blocking: bool = False) -> Callable[[Program], None]:

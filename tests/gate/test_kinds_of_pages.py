@@ -104,4 +104,4 @@ def test_what_it_reads_between_kernels_is_not(reads: Callable[[Program], None], 
     found = diagnose(recorded(program, "nsys", tmp_path))
     assert not noted(found, "after the last kernel")
     moved = of_rule(found, "CPY101")
-    assert moved is not None and "and the gaps before them" in moved.message
+    assert moved is not None and "and the waits before them" in moved.message

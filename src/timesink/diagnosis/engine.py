@@ -27,7 +27,7 @@ from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.sharing import share_claims
 from timesink.diagnosis.undiagnosable import unclaimed
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
-from timesink.diagnosis.words import as_started, of_one_whole, which_step
+from timesink.diagnosis.words import as_started, which_step
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
@@ -225,7 +225,16 @@ def _priced(finding: Finding, own: Trace, whole: Trace, usual: Trace | None) -> 
     found = replace(finding, message=message, claim=claim, recoverable=gain, priced_by=worth.by, **_step_of(own))
     if usual is not None and own is not usual:
         found = replace(found, which="mean", of_ms=longest_period_ns(own) / NS_PER_MS)
-    return replace(found, message=of_one_whole(message, found.which))
+    return _of_one_whole(found)
+
+
+def _of_one_whole(found: Finding) -> Finding:
+    """The finding less its shares of the recorded step, where what a fix saves is one of the step without the profiler:
+    those of two wholes do not stand in one answer."""
+    message = found.message
+    for part in found.parts if found.which == "unprofiled" else ():
+        message = message.replace(part, part.alone)
+    return replace(found, message=message)
 
 
 def _apart(device: tuple[int, int], usual: Trace, whole: Trace) -> Intervals:

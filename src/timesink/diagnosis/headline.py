@@ -97,8 +97,11 @@ def told_once(trace: Trace, finding: Finding) -> str:
         return ""
     parts = [part.lengths_ns for part in finding.claim.intervals.values() if len(part)]
     longest_ns, total_ns = max((int(lengths.max()), int(lengths.sum())) for lengths in parts)
-    is_one = longest_ns >= _MOSTLY * total_ns
-    return f". {time_text(longest_ns)} of it is a single stretch, perhaps start-up" if is_one else ""
+    if longest_ns < _MOSTLY * total_ns:
+        return ""
+    longest = time_text(longest_ns)
+    part = "All of it" if longest == time_text(total_ns) else f"{longest} of it"
+    return f". {part} is a single stretch, perhaps start-up"
 
 
 def preface(trace: Trace, usual: Trace | None) -> str:

@@ -24,6 +24,7 @@ from timesink.diagnosis.verdicts import (
     Finding,
     Found,
     NotApplicable,
+    OfPeriod,
     Quantity,
     Undecided,
     Verdict,
@@ -174,6 +175,7 @@ class DeclaredRule(Record, eq=False):
             fix=row.fix or (self.fix if row.change is not None else None),
             stated=row.stated,
             cause=row.cause,
+            parts=tuple(figure for figure in figures.values() if isinstance(figure, OfPeriod)),
             behind=row.behind,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.presentable import UNASKED, Origin, Presentable
@@ -96,6 +96,19 @@ PricedBy = Literal["replay", "kernel_time", "bound", "stated"]
 the most that the claimed time allows, or by the rule itself."""
 
 
+class OfPeriod(str):
+    """A time and the step that it is a part of, with its share of that; `alone` is the same without the share."""
+
+    __slots__ = ("alone",)
+    alone: str
+
+    def __new__(cls, alone: str, share: str) -> Self:
+        """The text of both."""
+        made = super().__new__(cls, alone + share)
+        made.alone = alone
+        return made
+
+
 class Finding(Record, eq=False):
     """One bottleneck, its place, its evidence, and what to do.
 
@@ -104,8 +117,8 @@ class Finding(Record, eq=False):
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
     `fix` is the row of the table of fixes that the change is one of. `cause` is the rule whose finding on the same rank
-    is a part of this one, which takes the time first. `behind`: the part of its price that counts for its place, less
-    than 1 where another finding on the same work comes first.
+    is a part of this one, which takes the time first. `parts`: what its message says of a step. `behind`: the
+    part of its price that counts for its place, less than 1 where another finding on the same work comes first.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
     window where the trace has no steps; `of_ms`, the length of that step or window; `which`, where that is not the
@@ -135,6 +148,7 @@ class Finding(Record, eq=False):
     fix: Fix | None = None
     stated: Quantity | None = None
     cause: str = ""
+    parts: tuple[OfPeriod, ...] = ()
     behind: float = 1.0
     recoverable: Quantity | None = None
     priced_by: PricedBy | None = None
@@ -289,6 +303,9 @@ class StepBudget(Record):
         return sum(part.time_ns for part in self.parts if part.kind == "compute")
 
 
+_WHOLE: Final = ("no ", "the ")  # as a note begins that no number goes before
+
+
 class Note(Record):
     """One thing to know before believing the figures. `kind` is the reader's word for a note on the import (data loss,
     an assumption, rows left out) of `count` rows of `table`, or "unclaimed" where no finding claims a cause; it is
@@ -301,7 +318,9 @@ class Note(Record):
 
     @property
     def counted(self) -> str:
-        """The message with the number of what it is about: ``5 rows of GPU work begin ...``."""
+        """The message with the number of what it is about, ``5 rows of GPU work begin ...``; a sentence without one."""
+        if self.message.startswith(_WHOLE):
+            return self.message
         is_noun = self.message[:1].islower()
         many = f"{self.count:,} {self.message}" if is_noun else f"{self.message} ({self.count:,} times)"
         return many if self.count > 1 else self.message

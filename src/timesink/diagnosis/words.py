@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from timesink.diagnosis.verdicts import StepName
+from timesink.diagnosis.verdicts import OfPeriod, StepName
 from timesink.knowledge.programs import BY_PYTHON, FRAMEWORKS, ProgramKind
 from timesink.knowledge.vendors import NVIDIA, as_of
 from timesink.measures.compile.summary import compile_summary
@@ -106,27 +106,14 @@ def _apart(mean_ns: float, median_ns: float, most: float = _APART) -> bool:
     return abs(mean_ns - median_ns) > most * mean_ns
 
 
-def of_period(trace: Trace, device: Device, time_ns: float) -> str:
+def of_period(trace: Trace, device: Device, time_ns: float) -> OfPeriod:
     """A time and the step that it is a part of: ``2.40 ms of the 12.3 ms step (19.5 %)``."""
     step_ns = period_ns(trace, device)
     share = f" ({share_text(time_ns / step_ns)})" if step_ns else ""
-    return f"{time_text(time_ns)} of {period_text(trace, device)}{share}"
+    return OfPeriod(f"{time_text(time_ns)} of {period_text(trace, device)}", share)
 
 
-_STEP, _SHARE_END = " step (", " %)"  # between them `of_period` has a share
-
-
-def of_one_whole(text: str, which: StepName) -> str:
-    """The text less shares that `of_period` adds, where what a fix saves is one of the step without the profiler: those
-    of two wholes do not stand in one answer."""
-    first, *rest = text.split(_STEP) if which == "unprofiled" else [text]
-    for one in rest:
-        share, end, behind = one.partition(_SHARE_END)
-        first += f" step{behind}" if end and share.replace(".", "").isdigit() else f"{_STEP}{one}"
-    return first
-
-
-def of_step(trace: Trace, device: Device, intervals: Intervals) -> str:
+def of_step(trace: Trace, device: Device, intervals: Intervals) -> OfPeriod:
     """The time of a step that some intervals cover, in the same words."""
     return of_period(trace, device, per_step_ns(trace, device, intervals))
 

@@ -42,7 +42,7 @@ _FIXES: Final = {
 
 _NOUN: Final = (("copy", "copies"), ("migration", ""))
 _GAPS: Final = {
-    "migrations": ("the gaps before them", "time before a migration, idle or in a kernel that waits for it"),
+    "migrations": ("the waits before them", "time before a migration, idle or in a kernel that waits for it"),
     "trips": ("their waits", "idle time that is charged to the calls that copy, or to the wait behind each"),
 }
 

@@ -276,7 +276,7 @@ def commit_message(repair: Repair) -> str:
     waits = f"Waits: {repair.waits_text}\n" if repair.waits else ""
     return (
         f"{title} ({repair.where})\n\n{why}.\n\n"
-        f"Predicted: {foretold}\nMeasured: {steps}, {won}\nReceipts: {kept}\n{waits}Fix: {repair.fix}\n"
+        f"Predicted: {foretold}\nMeasured: {steps}, {won}\nCheck: {kept}\n{waits}Fix: {repair.fix}\n"
     )
 
 

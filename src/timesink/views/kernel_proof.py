@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from timesink.measures.counters import MEMORY, KernelCounters
-from timesink.measures.counters.causes import limiter_name, limiter_words, most_ns, next_cause
+from timesink.measures.counters.causes import bound_in_fp32, limiter_name, limiter_words, most_ns, next_cause
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.stalls import Stalls
 from timesink.measures.counters.waste import Access, Cause
@@ -30,8 +30,7 @@ def _answers(kernel: KernelCounters, limits: KernelLimits | None, action: str) -
         yield "what limits it", f"undecided: {why_unexplained(kernel)}"
         yield "to be surer", _to_collect(limits)
         return
-    doubt = f"; {limits.doubt}" if limits.others else ""
-    yield "what limits it", f"{limiter_words(limiter_name(limits))}: {said_of(limits)[0].strip()}{doubt}"
+    yield "what limits it", f"{limiter_words(limiter_name(limits))}: {said_of(limits)[0].strip()}{limits.doubt}"
     yield "by how much", f"{spent_text(limits, limits.limiter)} of its time"
     for label, value, counter in islice(_proofs(limits), _SHOWN):
         yield "what shows it", f"{label}: {value} ({counter})"
@@ -44,9 +43,9 @@ def _answers(kernel: KernelCounters, limits: KernelLimits | None, action: str) -
 
 def _wins(limits: KernelLimits) -> str:
     """The most that the change wins; of necessary work what its roof leaves, which takes no fewer operations."""
-    bound = limits.bound
+    bound = (limits.limiter is Cause.COMPUTE and bound_in_fp32(limits)) or limits.bound
     if bound is None:
-        return "not known: no other unit was measured"
+        return "not known: no other unit is busy by what was measured"
     saved = f", {time_text(most_ns(limits, limits.limiter))}" if limits.kernel.duration_ns else ""
     same = (
         f"; with the same work {times_text(limits.roof_speedup)}, at its {limits.roof[0]} roof"

@@ -110,8 +110,7 @@ def verdict_sentence(sheet: KernelSheet) -> str:
     roof = f" at {printed(found['roof_pct'], '%')} of its {found['roof']} roof" if found["roof"] else ""
     distance = f", {printed(found['roof_speedup'], 'x')} to it" if found["roof_speedup"] else ""
     bound = f"; at most {printed(found['bound_speedup'], 'x')} without the limiter" if found["bound_speedup"] else ""
-    doubt = f"; {sheet.limits.doubt}" if sheet.limits.others else ""
-    return f"{start}{roof}{distance}{bound}{doubt}"
+    return f"{start}{roof}{distance}{bound}{sheet.limits.doubt}"
 
 
 def _actions(sheets: Sequence[KernelSheet]) -> tuple[str, ...]:

@@ -116,8 +116,8 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
-    doubt = f"; {limit.doubt}" if limit.others else ""
-    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[limiter_name(limit)]}, {limit.roof_text}{doubt}"
+    limiter = LIMITER_WORDS[limiter_name(limit)]
+    return f"{count} {short_name(kernel.name)}{share}: {limiter}, {limit.roof_text}{limit.doubt}"
 
 
 def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell, ...]]:
@@ -158,7 +158,7 @@ def _undecided(kernels: Sequence[KernelCounters]) -> Iterator[str]:
 
 def _in_doubt(limits: Sequence[KernelLimits]) -> Iterator[str]:
     """What else may limit launches whose counters leave that open, each doubt once."""
-    said = (f"{LIMITER_WORDS[limiter_name(one)]} by what was counted; {one.doubt}" for one in limits)
+    said = (f"{LIMITER_WORDS[limiter_name(one)]} by what was counted{one.doubt}" for one in limits)
     yield from _grouped(zip(said, (one.kernel for one in limits), strict=True))
 
 
@@ -240,7 +240,10 @@ def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
 
 def causes_sheet(one: KernelLimits) -> Sheet:
     """Every cause with its share of the time and the bound without it."""
-    rows = ((cause.value.replace("_", " "), one.shares[cause], round(one.bounds[cause], 2)) for cause in one.ranked)
+    bounds = {cause: one.told_bound(cause) for cause in one.ranked}
+    rows = (
+        (cause.value.replace("_", " "), one.shares[cause], bound and round(bound, 2)) for cause, bound in bounds.items()
+    )
     columns = "cause [text], time_ratio: share of the time [bar], bound_speedup: x without it"
     note = (
         f"busiest unit {one.top.name}, {100 * one.top.busy:.1f} % of its peak; shares sum to 1; "

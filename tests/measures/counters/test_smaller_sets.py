@@ -45,8 +45,8 @@ def test_no_smaller_page_says_another_limiter_for_certain(page: Path) -> None:
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
-        ("power_by_remainder", "products of integers (IMAD"),
-        ("noise_by_word", "products of integers (IMAD"),
+        ("power_by_remainder", "multiplications of integers (IMAD"),
+        ("noise_by_word", "multiplications of integers (IMAD"),
         ("signatures_by_popcount", "bit scans (ffs, clz, popc, brev) (LOP3"),
         ("quantised_by_conversion", "conversions between formats"),
         ("states_by_exponentials", "special functions (FFMA"),

@@ -175,7 +175,7 @@ class Looks(Record, kw_only=True):
         str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look [6,12,18,30].", rare=True)
     ] = ""
     receipt_tolerance: Annotated[
-        str, Option("--receipt-tolerance", "SHARE", "Receipts that are numbers may differ by this.", rare=True)
+        str, Option("--receipt-tolerance", "SHARE", "Results that are numbers may differ by this.", rare=True)
     ] = "0"
 
     def plan(self, within_s: float = math.inf) -> ExperimentPlan:

@@ -302,7 +302,7 @@ def _latency(limits: KernelLimits) -> Figures:
         "waiting": waiting,
         "source": "samples" if limits.stalls is not None and limits.stalls.is_sampled else "counters",
         "empty": empty or None,
-        "where": "at barriers or running along to them" if empty else "while no unit is full",
+        "where": "at barriers or on the way to them" if empty else "while no unit is full",
         "variant": "copies" if is_copied else reason,
         "advice": FUSE if is_tiny(limits) else awaited_operands(limits),
     }

@@ -10,7 +10,7 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
     bank conflicts 0.8 x 0.25 = 0.2   memory 0.8 - 0.2 = 0.6   occupancy 0.1 + 0.1 x (1 - 0.6) = 0.14   latency 0.06
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
 
@@ -71,6 +71,8 @@ _UNIT_ROOFS = {
 }
 _FULL = "--set full"
 _NAMED = 4  # causes: more than that are no answer
+_MOST_TOLD = 100  # times as fast
+_OF_FORMAT = 0.25  # of how busy the pipe is: the operations of a format that are not fused reach half of its peak
 _OF_TRAFFIC = frozenset({Cause.MEMORY, Cause.UNCOALESCED})
 _TELLS = f"to decide, profile with {_FULL} or export the raw page"
 
@@ -132,7 +134,8 @@ class KernelLimits(Record, eq=False):
         if line is not None and resource in (Resource.TENSOR, Resource.FMA, Resource.FP64):
             is_tensor = resource is Resource.TENSOR
             own = [(roof.label, roof.share) for roof in line.compute if (roof.path != "cuda") is is_tensor]
-        name, share = max(own, key=lambda roof: roof[1], default=(_UNIT_ROOFS[resource], 0.0))
+        counted = [roof for roof in own if roof[1] >= _OF_FORMAT * self.top.busy]  # integers have no format
+        name, share = max(counted, key=lambda roof: roof[1], default=(_UNIT_ROOFS[resource], 0.0))
         return name, max(share, self.top.busy)
 
     @property
@@ -153,9 +156,14 @@ class KernelLimits(Record, eq=False):
 
     @property
     def bound(self) -> float | None:
-        """How many times as fast it is at most without its limiter; None where no other unit was measured."""
-        bound = self.bounds[self.limiter]
-        return bound if isfinite(bound) else None
+        """How many times as fast it is at most without its limiter; None where no other unit is known to limit it."""
+        return self.told_bound(self.limiter)
+
+    def told_bound(self, cause: Cause) -> float | None:
+        """The same without a cause. Where counters are missing, a unit that is busy for less than 1 % of the time is
+        no limit: another may be."""
+        bound, is_open = self.bounds[cause], self.others or not self.is_complete
+        return None if not isfinite(bound) or (is_open and bound > _MOST_TOLD) else bound
 
     def least_share(self, cause: Cause) -> float:
         """The part of the time that surely is the cause's."""
@@ -169,9 +177,10 @@ class KernelLimits(Record, eq=False):
 
     @property
     def doubt(self) -> str:
-        """What else may limit it, as counters are missing; '' where none is."""
-        others = either(self.others) if len(self.others) <= _NAMED else f"one of {len(self.others)} others"
-        return f"Counters are missing: it may be {others} instead ({_FULL} decides)" if self.others else ""
+        """What else may limit it, as counters are missing: a sentence behind another; '' where nothing may."""
+        if not self.others:
+            return ""
+        return f". Counters are missing: it may be {_one_of(self.others, 'others')} instead ({_FULL} decides)"
 
     @property
     def bound_of_hidden_waits(self) -> float:
@@ -296,13 +305,17 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
 def _undecided(wide: Possible, top: Leaf, waste: Waste) -> str:
     unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
     busy = f"its {unit} is {share_text(top.busy)} busy{_by_passes(top, waste)}"
-    return f"{either(cause for cause in Cause if cause in wide.limiters)} ({busy}); {_TELLS}"
+    return f"it may be {_one_of([cause for cause in Cause if cause in wide.limiters])} ({busy}); {_TELLS}"
 
 
 def either(causes: Iterable[Cause]) -> str:
     """These causes in words, of which one is meant: A, B or C."""
     *first, last = (cause.value.replace("_kernel", "").replace("_", " ") for cause in causes)
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def _one_of(causes: Sequence[Cause], noun: str = "causes") -> str:
+    return either(causes) if len(causes) <= _NAMED else f"one of {len(causes)} {noun}"
 
 
 def _by_passes(top: Leaf, waste: Waste) -> str:
@@ -319,7 +332,7 @@ def _by_passes(top: Leaf, waste: Waste) -> str:
 def _misspelt(kernel: KernelCounters) -> str:
     """Which names of metrics were asked for that ncu does not have, and what is meant by them."""
     asked = (name for name, text in kernel.texts.items() if text == NOT_KNOWN)
-    named = [f"{name} is no name of ncu, {meant} is" for name in asked if (meant := meant_by(name))]
+    named = [f"ncu has no {name}: {meant} is meant" for name in asked if (meant := meant_by(name))]
     return f" ({'; '.join(named)})" if named else ""
 
 

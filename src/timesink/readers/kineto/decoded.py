@@ -269,7 +269,7 @@ _COUNTED: Final = (
         NoteKind.ASSUMED,
         "device events without a usable GPU number, placed by process number, else on GPU 0",
     ),
-    ("no_category", NoteKind.SKIPPED, "events without a category, of which nothing tells what they are"),
+    ("no_category", NoteKind.SKIPPED, "events without a category"),
     ("begin_end", NoteKind.SKIPPED, "begin and end events: the profiler writes complete events"),
     ("counters", NoteKind.SKIPPED, "counter samples"),
     ("instants", NoteKind.SKIPPED, "instants of no known kind"),

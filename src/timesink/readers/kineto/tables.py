@@ -256,7 +256,7 @@ def _gpu_metrics(decoded: DecodedTrace) -> ColumnValues | None:
 
 
 _OLD_GPU: Final = "CUDA functions"  # the process of GPU times in what PyTorch's profiler wrote before 1.8
-_OLD_TIMES: Final = "GPU times of operators by PyTorch before 1.8, without kernels: record with torch.profiler"
+_OLD_TIMES: Final = "GPU times of operators by PyTorch before 1.8, which recorded no kernels"
 _LOOKED_THROUGH: Final = ReadLimits(held_bytes=64 << 20)  # of a larger file the tracks are not named
 
 

@@ -7,7 +7,6 @@ add up to its time, so findings about one kernel add up too. Kernels too small t
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from math import isfinite
 from typing import Any, Final
 
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template, said_advice
@@ -162,7 +161,7 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     is_limiter = cause is limits.limiter
     beside = next_cause(limits) if is_limiter else None
     then = "" if beside is None else f". The next cause, {beside[0]}, takes {share_text(beside[1])}"
-    doubt = f". {limits.doubt}" if limits.others and is_limiter else ""
+    doubt = limits.doubt if is_limiter else ""
     return Row(
         (limits.kernel.rank, 0),
         {
@@ -278,10 +277,10 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
 def _without(limits: KernelLimits, cause: Cause) -> str:
     """What the kernel would win if the cause were gone, of latency if it were hidden only, as a sentence; '' where that
     is what its share of the time says already."""
-    bound, hidden = limits.bounds[cause], limits.bound_of_hidden_waits
-    if cause is Cause.LATENCY and hidden < bound:
+    bound, hidden = limits.told_bound(cause), limits.bound_of_hidden_waits
+    if cause is Cause.LATENCY and hidden < limits.bounds[cause]:
         return f". With its waits hidden it is at most {times_text(hidden)} as fast"
-    if not isfinite(bound):
+    if bound is None:
         return ". No other limit is known"
     told = abs(1 - 1 / bound - limits.most_share(cause)) < _ALIKE
     return "" if told else f". Without that it is at most {times_text(bound)} as fast"

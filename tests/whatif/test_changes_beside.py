@@ -132,6 +132,18 @@ def test_needless_work_goes_with_all_of_its_host_time_and_if_asked_its_waits() -
     assert waits.target == host.target
 
 
+def test_the_first_of_several_units_does_the_work_of_all_of_them() -> None:
+    """Rows 2 and 7 take 3, 2 and 1.5 times as long, rows 4 and 9 go, and with them their host time and waits."""
+    work = SimpleNamespace(device=(0, 2), rows=np.array([4, 9]), host={(1, 1): Intervals.one(3, 9)})
+    found: Any = SimpleNamespace(work=work, first=np.array([7, 2]), longer=lambda _: (3.0, 2.0, 1.5))
+    kernels, waits, host = made_of.batch_units(TRACE, found).changes
+    assert isinstance(kernels, ShortenKernels)
+    assert (kernels.device, kernels.rows.tolist()) == ((0, 2), [2, 4, 7, 9])
+    assert [share.tolist() for share in kernels.keep] == [[n, 0.0, n, 0.0] for n in (3.0, 2.0, 1.5)]
+    assert isinstance(host, ScaleHost) and isinstance(waits, RemoveSyncs)
+    assert (host.factor, host.target.windows, waits.target) == (0.0, work.host, host.target)
+
+
 def test_a_kernel_that_may_take_longer_in_one_case_touches_both_sides() -> None:
     keep = tuple(np.array(shares) for shares in ([0.5, 1.5], [0.5, 0.9], [0.1, 0.2]))
     assert ShortenKernels((0, 0), np.array([1, 2]), keep).touches is Touches.BOTH

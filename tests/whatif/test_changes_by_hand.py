@@ -218,6 +218,36 @@ def test_a_batch_of_a_worker_takes_at_least_what_it_took(fetch_us: float, case: 
     assert np.diff(begins_us(change.rewrite(graph, case))).tolist() == pytest.approx(2 * [100 + left])
 
 
+@pytest.mark.parametrize("case", list(Case))
+def test_a_batch_of_a_worker_takes_longer_for_each_megabyte_that_is_copied(case: Case) -> None:
+    """9 MB go to the device in three fetches, 3 MB each; what comes back, and a copy whose size is not told, are none
+    of it."""
+    calls = [call("cudaMemcpyAsync", 400 * n + 320, 400 * n + 325, n) for n in range(3)]
+    calls += [call("cudaMemcpyAsync", 330, 335, 3), call("cudaMemcpyAsync", 340, 345, 4)]
+    sizes = [("h2d", 2_000_000), ("h2d", 3_000_000), ("h2d", 4_000_000), ("d2h", 50_000_000), ("h2d", None)]
+    ops = [op(1_500 + n, 1_501 + n, n, kind="copy", copy_kind=kind, bytes=size) for n, (kind, size) in enumerate(sizes)]
+    host = {"rank": 0, "process": 1, "thread": 1, "kind": "push_pop", "depth": 0}
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops, RANGES: [{**host, **row} for row in FETCHES]}))
+    fetch_us, megabyte_us = Range(20.0, 10.0, 5.0), Range(80.0, 40.0, 20.0)
+    change = FeedLoader(Target("range", "data"), 3, fetch_us=fetch_us, megabyte_us=megabyte_us)
+    begins = begins_us(change.rewrite(graph, case))
+    left = fetch_us.at(case) + 3 * megabyte_us.at(case)
+    assert change._taken_ns(3, graph, case) == pytest.approx(left * US, rel=1e-12)
+    assert begins[-1] - begins[-2] == pytest.approx(100 + left)
+
+
+def test_a_loader_that_fetches_nothing_has_nothing_to_feed() -> None:
+    graph = worked([(0, 5), (400, 405)])
+    assert begins_us(FeedLoader(Target("range", "data")).rewrite(graph)) == [0, 400]
+
+
+@pytest.mark.parametrize("case", list(Case))
+def test_host_time_is_scaled_by_the_factor_of_the_case(case: Case) -> None:
+    host, factor = {(1, 1): Intervals.one(100 * US, 300 * US)}, Range(0.9, 0.7, 0.2)
+    begins = begins_us(ScaleHost(Target("windows", windows=host), factor).rewrite(worked([(0, 5), (400, 405)]), case))
+    assert begins == pytest.approx([0, 400 - (1 - factor.at(case)) * 200])
+
+
 def test_units_that_are_merged_cost_the_host_less_often() -> None:
     host = {(1, 1): Intervals.one(100 * US, 300 * US)}
     assert MergeUnits.of(host, 5e6).kept == Range(0.6, 0.2, 0.1)
@@ -749,7 +779,9 @@ def test_measured_casts_take_the_host_what_they_took_by_the_kind_of_product(monk
     assert [times.tolist() for _, (_, times), _ in delayed] == [[6.0, 18.0], [3.0, 12.0], [1.5, 6.0]]
     slowed = strokes_of(of_kernels, monkeypatch, "slow_launches")
     UnderAutocast(none, both, casts, None, *costs).rewrite(two_kernels())
-    assert len(slowed) == 1
+    for only in ({"cast_us": costs[0]}, {"convolved_us": costs[1]}):
+        UnderAutocast(none, both, casts, np.array([True, False]), **only).rewrite(two_kernels())
+    assert (len(slowed), len(delayed)) == (3, 3)
 
 
 def test_kernels_of_a_fused_optimizer_follow_each_other_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def waits_that_may_go(trace: Trace) -> tuple[Target, ...]:
     managed = (pl.col("src_memory") == "managed") | (pl.col("dst_memory") == "managed")
     moved = ops.filter(matches(ops["name"], MIGRATION) | ops.select(managed.fill_null(False)).to_series())
     asked = calls.filter(matches(calls["name"], PREFETCHES_PAGES))
-    shared = any(rows.height and in_most_steps(trace, rows) for rows in (moved, asked))
+    shared = any(in_most_steps(trace, rows) for rows in (moved, asked))
     return () if shared else (EVERYTHING,)
 
 

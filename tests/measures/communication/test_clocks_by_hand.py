@@ -47,6 +47,24 @@ def test_common_ends_and_medians_by_hand() -> None:
     assert clocks._group_medians(array(0, 2, 2, 2), array(7, 1, 9, 3), array(5, 6, 7)).tolist() == [7, 6, 3]
 
 
+def test_how_far_back_a_call_proves_that_others_had_come() -> None:
+    """Two calls of an all-reduce, of 900 and of 500 us: each begins at most 500 us and the error of clocks before it
+    ends; other kinds begin where they begin, the ends of a broadcast are not alike, and of a message one side holds."""
+    rows = [("allreduce", 0, 0, 900), ("allreduce", 0, 450, 950), ("allreduce", 1, 10, 90), ("broadcast", 2, 0, 900),
+            ("broadcast", 2, 800, 900), ("send", 3, 5, 70), ("recv", 3, 20, 80)]  # fmt: skip
+    times = [(start * 1_000, end * 1_000) for _, _, start, end in rows]
+    calls = pl.DataFrame(
+        {"kind": [row[0] for row in rows], "instance": [row[1] for row in rows],
+         "start_ns": [start for start, _ in times], "end_ns": [end for _, end in times]}
+    )  # fmt: skip
+    visits = clocks._read_visits(calls, array(*range(7)))
+    slack = assumed.CLOCK_ERROR_US.ns
+    assert visits.start_ns.tolist() == [400_000 - slack, *(start for start, _ in times[1:])]
+    assert visits.end_ns.tolist() == [end for _, end in times]
+    assert visits.holds.tolist() == [True] * 6 + [False]
+    assert visits.held.tolist() == [True] * 5 + [False, True]
+
+
 def test_first_offsets_reach_one_clock_after_another() -> None:
     clock, instance, end = array(0, 1, 1, 2, 3), array(0, 0, 1, 1, 9), array(0, 7, 30, 33, 50)
     assert clocks._guess_offsets(clock, instance, end).tolist() == [0, 7, 10, 0]

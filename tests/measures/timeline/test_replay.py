@@ -103,6 +103,20 @@ def test_an_excerpt_of_a_long_trace_prices_like_the_whole(monkeypatch: pytest.Mo
     assert np.array_equal(starts, excerpt.graph.program.ops.start_ns)
 
 
+@pytest.mark.parametrize("waiting", [0, 1, None])
+def test_a_rank_replays_what_its_own_ops_waited_for_other_hosts(
+    monkeypatch: pytest.MonkeyPatch, waiting: int | None
+) -> None:
+    """Rank 0 alone has steps: of its 24 ops the second one waited for 7 ns, or those of another rank did."""
+    waited = {} if waiting is None else {waiting: (np.array([1]), np.array([7]))}
+    monkeypatch.setattr(replay, "waited_for_hosts", lambda _: waited)
+    graph = pricers(trace_of(STEPPED))[0].graph
+    late_ns = np.zeros(24) if graph.late_peers_ns is None else graph.late_peers_ns[graph.program.ops.block]
+    assert dict(zip(graph.rows_of_ops().tolist(), late_ns.tolist(), strict=True)) == {
+        row: 7 * (waiting == 0 and row == 1) for row in range(24)
+    }
+
+
 def test_pricers_are_calibrated_once_and_only_to_a_known_step() -> None:
     trace = trace_of(STEPPED)
     assert calibrated_pricers(trace) is pricers(trace)

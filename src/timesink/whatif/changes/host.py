@@ -169,20 +169,22 @@ class FeedLoader(EditedChange, Record):
 
     def _strokes(self, edit: Edit, graph: Graph, case: Case) -> None:
         windows = host_windows(graph, self.target)
-        workers = self.workers or (1 if case is Case.CAUTIOUS else 0)
-        taken_ns = self._taken_ns(windows, graph, case) if self.fetch_us.expected else 0.0
+        workers = self.workers or (1 if case is Case.CAUTIOUS else None)
+        fetches = sum(len(part) for part in windows.values())
+        taken_ns = fetches and self._taken_ns(fetches, graph, case)
         for thread, part in windows.items():
             length = np.maximum(part.lengths_ns, 1)
             keep = np.maximum(fixes.LOADING_LEFT.at(case), taken_ns / length)
             if workers:
                 since = np.concatenate(([0], part.start_ns[1:] - part.end_ns[:-1]))
-                keep = np.maximum(keep, np.clip((length / workers - since) / length, 0.0, 1.0))
+                keep = np.maximum(keep, 1 / workers - since / length)
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
 
-    def _taken_ns(self, windows: Mapping[int, Intervals], graph: Graph, case: Case) -> float:
-        copied = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")["bytes"].to_numpy()
-        megabytes = float(copied.sum()) / 1e6 / max(sum(part.lengths_ns.size for part in windows.values()), 1)
-        return NS_PER_US * (self.fetch_us.at(case) + self.megabyte_us.at(case) * megabytes)
+    def _taken_ns(self, fetches: int, graph: Graph, case: Case) -> float:
+        copied = (
+            graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")["bytes"].sum()
+        )  # of those whose size is told
+        return NS_PER_US * (self.fetch_us.at(case) + self.megabyte_us.at(case) * float(copied) / 1e6 / fetches)
 
 
 class DropOperator(EditedChange, Record):

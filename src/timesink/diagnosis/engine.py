@@ -294,18 +294,18 @@ def _conclusion(
         saving = f". A fix {saving_text(first, interval=False, after=first.message)}" if worth and worth.most else ""
         unknown = headline.unfilled(trace, [one.finding for one in ranked])
         last_said = f". {unknown}" if unknown else ""
-        return (
-            first.bottleneck,
-            f"{first_said}{apart}{first.message}{headline.told_once(usual or trace, first)}{saving}{last_said}",
-        )
+        once = headline.told_once(usual or trace, first)
+        return first.bottleneck, _behind(first_said, f"{apart}{first.message}{once}{saving}{last_said}")
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
     verdict, said = without_finding(usual or trace, bool(ranked), bounds, rulings)
-    if not first_said:
-        return verdict, said
     return (
         Bottleneck.UNDECIDED if headline.is_mostly_outside(trace) else verdict,
-        f"{first_said}{said[:1].lower()}{said[1:]}",
+        _behind(first_said, said),
     )
+
+
+def _behind(first: str, text: str) -> str:
+    return f"{first}{text[:1].upper()}{text[1:]}" if first else text
 
 
 def _held(finding: Finding, trace: Trace) -> str:

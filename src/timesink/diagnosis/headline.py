@@ -107,7 +107,7 @@ def told_once(trace: Trace, finding: Finding) -> str:
 def preface(trace: Trace, usual: Trace | None) -> str:
     """What is said first: that most of the work is in no step, or that there are only two that differ; else ''."""
     if is_mostly_outside(trace):
-        return f"{work_outside(trace)}, and figures per step leave it out; "
+        return f"{work_outside(trace)}, and figures per step leave it out. "
     return _too_few_steps(trace) if usual else ""
 
 
@@ -141,7 +141,7 @@ def _too_few_steps(trace: Trace) -> str:
     if len(periods) != 2:
         return ""
     short, long = map(time_text, periods)
-    return f"only two steady steps, of {short} and {long}, too few to say which is typical: this is what both have; "
+    return f"only two steady steps, of {short} and {long}, too few to say which is typical: this is what both have. "
 
 
 def steps_apart(usual: Trace | None) -> tuple[Note, ...]:

@@ -175,7 +175,9 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     figures = _SAVES + max(_SHARE, len(of) + _GAP)
     rest = width - figures - 2 * _GAP
     widths = figures, (where := rest * 9 // 20), rest - where - _GAP
-    told_with_others = [group for group in groups if _is_part(group, diagnosis)]
+    told_with_others = [
+        group for at, group in enumerate(groups) if _is_part(group, diagnosis) or (at and _is_tiny(group.first))
+    ]
     groups = [group for group in groups if group not in told_with_others]
     blocks = [_row(group, first.which, widths, several) for group in groups]
     shown = 0
@@ -259,9 +261,14 @@ def saved_share(finding: Finding, which: str) -> str:
     """The saving as a share of the step or of the window; '' where it is of another than `which`: shares of two do not
     stand in one column."""
     bound, saved_ms = _saved_ms(finding)
-    if not saved_ms or not finding.of_ms or finding.which != which or saved_ms < _NOTHING * finding.of_ms:
+    if not saved_ms or not finding.of_ms or finding.which != which or _is_tiny(finding):
         return ""
     return f"{bound}{share_text(saved_ms / finding.of_ms)}"
+
+
+def _is_tiny(finding: Finding) -> bool:
+    """Whether the share of what it saves would read as nothing."""
+    return 0 < _saved_ms(finding)[1] < _NOTHING * (finding.of_ms or 0.0)
 
 
 def _saved_ms(finding: Finding) -> tuple[str, float]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Claim, NotApplicable, Quantity, Undecided, Where
+from timesink.diagnosis.verdicts import Claim, NotApplicable, OfPeriod, Quantity, Undecided, Where
 from timesink.diagnosis.words import number, slowest_step_text
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.depths import cut_stages_ns, depths, layer_ns, waiting_slowdown
@@ -120,7 +120,7 @@ def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping
     if late_by == "host_ns":
         claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns) | why.intervals
     times = {name: row[f"{name[:-2]}ns"] / NS_PER_MS for name in ("own_ms", "device_ms", "network_ms")}
-    held = {"step": slowest_step_text(trace), "held_ns": held_ns, "held_ratio": held_ns / period}
+    held = {"held": _held(trace, held_ns, period)}
     figures = {**row, **gained, **times, **held, "host": host, "side": side + why.does, "question": question}
     figures |= {"reason_ms": why.excess_ns / NS_PER_MS} if why.does else {}
     stated = Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns)
@@ -128,6 +128,10 @@ def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping
     return Row(
         (rank, device), figures, claim=Claim(claim), stated=stated, where=where, advice=why.advice, cause=why.rule
     )
+
+
+def _held(trace: Trace, held_ns: float, period: float) -> OfPeriod:
+    return OfPeriod(f"{slowest_step_text(trace)} up for {time_text(held_ns)}", f" ({share_text(held_ns / period)})")
 
 
 def why_in(trace: Trace, rank: int, late_by: str, held_ns: float) -> str:
@@ -172,9 +176,7 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
         "gain_ratio": gain,
         "latest": ranks_text(tuple(latest)),
         "side": _SHARED_SIDES[late_by] + why.does,
-        "step": slowest_step_text(trace),
-        "held_ns": held_ns,
-        "held_ratio": held_ns / period,
+        "held": _held(trace, held_ns, period),
         **{f"{name[:-2]}ms": summed_ns / NS_PER_MS for name, summed_ns in sums.items()},
     }
     stated = Quantity(saved_ms, "ms", saved_ms * (1 - error), held_ms * (1 + error))
@@ -194,15 +196,15 @@ _SLOWS: Final = 1.02  # times as long: less is the noise of a step
 _ENDLESS: Final = 1 << 20  # items that follow each other without a pause
 
 
-def _describe_bubble(plan: Schedule, score: float) -> str:
+def _describe_bubble(plan: Schedule) -> str:
     """What fills the bubble, as shares of the step."""
     if plan.is_serial:
-        return f"one item at a time: OverlapScore {score:.2f}"
+        return "One item is in it at a time"
     period = max(plan.period_ns, 1.0)
     return (
-        f"{plan.title}: {share_text(plan.filling_ns / period)} fills and drains "
-        f"(ideal {share_text(plan.ideal_ratio)}), {share_text(plan.uneven_ns / period)} is uneven stages, "
-        f"{share_text(plan.excess_ns / period)} transfers, launches and waiting; OverlapScore {score:.2f}"
+        f"With {plan.title} filling and draining takes {share_text(plan.filling_ns / period)} "
+        f"(ideal {share_text(plan.ideal_ratio)}), uneven stages {share_text(plan.uneven_ns / period)}, "
+        f"and transfers, launches and waiting {share_text(plan.excess_ns / period)}"
     )
 
 
@@ -261,16 +263,16 @@ def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Fille
         what = f"Let the next item enter before the last one has left: {count} micro-batches (1F1B, GPipe)"
         if gain <= 0:
             what = "Use larger batches: cut smaller, this one costs its CPU and small kernels more than the bubble"
-        said = f"; with {count} micro-batches {time_text(plan.period_ns - gain)} are predicted"
+        said = f". With {count} micro-batches {time_text(plan.period_ns - gain)} are predicted"
     elif apart is None:
         least, most = (plan.gain_ns(_ENDLESS, slower)[1] for slower in (slowdown, 1.0))
         gain = (least + most) / 2
-        said = f"; overlapped {time_text(plan.period_ns - gain)} are predicted"
+        said = f". Overlapped {time_text(plan.period_ns - gain)} are predicted"
     else:
         period_ns = apart.period_ns(2)
         gain, most = plan.period_ns - period_ns, plan.period_ns - max(stage.alone_ns for stage in apart.stages)
         least = gain * (1 - assumed.GAIN_ERROR.high) if apart.measured else 2 * gain - most
-        said = f"; with two items at a time {time_text(period_ns)} are predicted"
+        said = f". With two items at a time {time_text(period_ns)} are predicted"
     slow = "" if slowdown < _SLOWS else (
         f"; receives that wait beside a stage make it {share_text(slowdown - 1)} longer: give them fewer channels "
         "(NCCL_MAX_P2P_NCHANNELS)"
@@ -297,9 +299,9 @@ def _standing(trace: Trace, limits: Limits) -> Rows:
     figures = {
         "bubble_ratio": overlap.bubble_ratio,
         "stages": len(line.ranks),
-        "how": "" if line.labelled else ", by kernel names",
+        "how": "" if line.labelled else " (by kernel names)",
         "period_ns": overlap.period_ns,
-        "bubble": _describe_bubble(plan, score),
+        "bubble": _describe_bubble(plan),
         "longest_ns": overlap.longest.time_ns,
         "said": found.said,
         "advice": found.advice,

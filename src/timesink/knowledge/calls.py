@@ -111,11 +111,16 @@ PREFETCHES_PAGES: Final = Pattern(
     ("cudaMemPrefetchAsync", "cuMemPrefetchAsync_v2", "hipMemPrefetchAsync"), "cudaMemcpyAsync",
 )
 LAUNCH: Final = Pattern(
-    "^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)"
+    "^(cuda|hip|cu)(Launch(Kernel|Cooperative|Grid|Device|ByPtr|_|$)|ModuleLaunch|ExtLaunch|ExtModuleLaunch"
+    "|Graph(s)?Launch)"
     "|^(ur|pi)Enqueue(KernelLaunch|Graph)|^zeCommandListAppendLaunch|^clEnqueueNDRange|^acl(rtLaunch|mdlExecute)",
     "launches kernels",
     ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "urEnqueueKernelLaunch", "aclrtLaunchKernel"),
-    ("cudaMemcpyAsync", "zeCommandListAppendMemoryCopy"),
+    ("cudaMemcpyAsync", "zeCommandListAppendMemoryCopy", "cudaLaunchHostFunc_v10000"),
+)
+HOST_FUNCTION: Final = Pattern(
+    "^(?:cuda|cu|hip)(?:LaunchHostFunc|StreamAddCallback)", "runs a function of the CPU in a stream's order",
+    ("cudaLaunchHostFunc_v10000", "cuStreamAddCallback"), "cudaLaunchKernel",
 )
 KERNEL_LAUNCH: Final = Pattern(
     "^(?:cuda|cu|hip)LaunchKernel", "launches one kernel",

@@ -34,6 +34,7 @@ from timesink.knowledge.operators import ALLOCATES
 from timesink.knowledge.ranges import COMPILE_WORK, CONVOLVES, GARBAGE_COLLECTION, OPERATOR
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.communication.collectives import pickled_per_step
+from timesink.measures.communication.structures import host_functions
 from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.before_launches import launching_time, slow_calls
@@ -381,7 +382,9 @@ def _starting_late(trace: Trace) -> Iterator[Row]:
     for blamed in blamed_time(trace, ("unexplained",)):
         longest_ns = int(blamed.intervals.lengths_ns.max(initial=0))
         is_one = time_text(longest_ns) == time_text(blamed.per_step_ns)
-        yield waiting_row(blamed, longest_ns=longest_ns, longest=None if is_one else longest_ns)
+        row = waiting_row(blamed, longest_ns=longest_ns, longest=None if is_one else longest_ns)
+        is_held = host_functions(trace).get(blamed.device[0], 0) >= blamed.intervals.start_ns.size
+        yield replace(row, variant="held") if is_held else row
 
 
 def _check_late_start(trace: Trace, limits: Limits) -> Verdict:

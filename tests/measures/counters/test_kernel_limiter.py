@@ -59,7 +59,12 @@ def test_no_bound_is_a_slowdown_and_none_passes_the_units_that_stay(one: KernelC
     ("block", "bound"), [((1, 1, 1), 64), ((9, 1, 1), 64 / 9), ((4, 4, 1), 4), ((48, 1, 1), 8 / 3), ((64, 2, 1), 2)]
 )
 def test_a_block_without_whole_warps_could_do_its_work_with_fewer(block: tuple[int, int, int], bound: float) -> None:
-    values = {"sm__inst_executed": 50, "sm__cycles_active.avg": 10, "sm__cycles_elapsed.max": 100}
+    values = {
+        "sm__inst_executed": 50,
+        "dram__cycles_active": 0,
+        "sm__cycles_active.avg": 10,
+        "sm__cycles_elapsed.max": 100,
+    }
     found = limits_of(replace(kernel(values), block=block))
     assert found is not None
     assert found.bounds[Cause.OCCUPANCY] == pytest.approx(bound, rel=0.01)
@@ -352,7 +357,8 @@ def test_one_lane_of_a_load_wastes_its_pass() -> None:
 
 
 def test_what_guards_barriers_may_leave_with_them() -> None:
-    found = explained({"sm__inst_executed_pipe_adu": 90, "sm__inst_executed": 50, "sm__pipe_fma_cycles_active": 20})
+    units = {"sm__inst_executed_pipe_adu": 90, "sm__inst_executed": 50, "sm__pipe_fma_cycles_active": 20}
+    found = explained({**units, "dram__cycles_active": 0})
     assert found.limiter is Cause.LATENCY
     assert found.bounds[Cause.LATENCY] == pytest.approx(5.0)
 

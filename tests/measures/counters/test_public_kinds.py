@@ -115,6 +115,16 @@ def test_no_cause_of_a_kernel_comes_before_its_limiter() -> None:
 def test_what_reaches_the_roof_is_what_warps_wait_for(reason: str, is_code: bool, unit: str) -> None:
     waits = f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
     pct = "" if unit != "sm__pipe_fmaheavy_cycles_active" else ELAPSED
-    found = limits_of(kernel({unit + pct: 66, waits: 6, WAIT: 2}))
+    found = limits_of(kernel({unit + pct: 78, waits: 6, WAIT: 2}))
     assert found is not None and found.limiter is Cause.COMPUTE
     assert ("Unroll less" in said_of(found)[1]) is is_code
+
+
+@pytest.mark.parametrize(("sectors", "is_wide"), [(4, False), (8, False), (16, True), (15.5, True), (32, False)])
+def test_loads_of_sixteen_bytes_are_not_told_to_be_wider(sectors: float, is_wide: bool) -> None:
+    loads = {
+        f"l1tex__t_{of}_pipe_lsu_mem_global_op_ld.sum": 1e6 * n for of, n in {"sectors": sectors, "requests": 1}.items()
+    }
+    found = limits_of(kernel({"dram__cycles_active": 80, WAIT: 2, **loads}))
+    assert found is not None and found.limiter is Cause.MEMORY
+    assert ("16-byte loads per lane" in said_of(found)[1]) is not is_wide

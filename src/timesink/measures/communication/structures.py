@@ -3,23 +3,25 @@
 `sums`: products wait for sums all along (tensor parallel). `ring`: as much attention follows each message (context
 parallel). `messages`: other products do (tokens that go to experts, or heads to ranks, and back). `replicas`: one
 process sends weights to all its GPUs and sums their gradients on one (`nn.DataParallel`). Sums of gradients among ranks
-are none of these: in a forward pass stands none.
+are none of these: in a forward pass stands none. `held`: a function of the CPU is put into a stream for each.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import polars as pl
 
 from timesink.knowledge.assumptions import Assumption
 from timesink.knowledge.assumptions import fixes as assumed
+from timesink.knowledge.calls import HOST_FUNCTION
 from timesink.knowledge.collectives import ALL_TO_ALL, EXCHANGE, kind_of_kernel
 from timesink.knowledge.kernels import PRODUCTS, KernelFamily
 from timesink.measures.communication.pipelines import pipeline
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.names import of_each
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.names import matches, of_each
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
@@ -40,6 +42,7 @@ class Structure(Record):
 
 
 REPLICAS: Final = Structure("replicas")
+_HELD: Final = Structure("held")
 
 
 def sent_in_line(trace: Trace, device: Device) -> Intervals:
@@ -58,7 +61,27 @@ def structures(trace: Trace) -> dict[Device, Structure]:
         return {}
     facts = kernel_facts(trace)
     told = ((device, _told(trace, facts.on(device))) for device in facts.devices)
-    return {device: how for device, how in told if how is not None} | dict.fromkeys(_replicas(trace), REPLICAS)
+    found = {device: how for device, how in told if how is not None} | dict.fromkeys(_replicas(trace), REPLICAS)
+    return found | dict.fromkeys(_held(trace), _HELD)
+
+
+def host_functions(trace: Trace) -> Mapping[int, int]:
+    """How often each rank put a function of the CPU into a stream."""
+    calls = trace.get(API_CALLS)
+    return dict(calls.filter(matches(calls["name"], HOST_FUNCTION)).group_by("rank").len().rows())
+
+
+def _held(trace: Trace) -> Iterator[Device]:
+    """GPUs whose rank puts a function into a stream for nearly each of its exchanges: kernels after it wait for it, and
+    it waits for those before it, whatever else could run."""
+    counts = host_functions(trace)
+    if not counts:
+        return
+    facts = kernel_facts(trace)
+    for device in facts.devices:
+        sent = facts.on(device).filter(pl.col("family") == KernelFamily.COMMUNICATION).height
+        if sent >= _LEAST and counts.get(device[0], 0) >= _NEARLY_ALL * sent:
+            yield device
 
 
 def _replicas(trace: Trace) -> list[Device]:

@@ -323,14 +323,18 @@ def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
             yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
 
 
+_WAITS = "issue_stalled_"
+_BEYOND_SM = (Resource.DRAM, Resource.L2)
+_LIMITS_ALONE = 0.75  # of its peak: so busy a unit limits a kernel, whatever memory does
 _HALVED = 2.0  # on others its level is at most so many times as busy as the busiest of them
 
 
 def missing_units(kernel: KernelCounters) -> Iterator[Leaf]:
     """Units of the report's list, or of its chip, that were not measured, each as busy as it may be: as the summary of
-    its side says, or always. Without its own level, L1 as busy as that may be on its chip. None where neither list nor
-    summary says that there are others."""
+    its side says, or always. Without its own level, L1 as busy as that may be on its chip. Where neither list nor
+    summary says that there are others, memory that nobody looked at."""
     if not states_units(kernel):
+        yield from _unmeasured_memory(kernel)
         return
     listed = [name for top in BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
     most = {name.startswith(OF_SM): kernel.share(name) for name in SUMMARIES}
@@ -343,6 +347,13 @@ def missing_units(kernel: KernelCounters) -> Iterator[Leaf]:
     of_l1 = max((leaf.busy for leaf in leaves(kernel) if leaf.resource is Resource.L1), default=0.0)
     if throughput_of(kernel, Resource.L1) is None and kernel.compute_capability not in _EXACT:
         yield Leaf(OF_L1, Resource.L1, min(1.0, _HALVED * of_l1), 1.0)
+
+
+def _unmeasured_memory(kernel: KernelCounters) -> Iterator[Leaf]:
+    """DRAM, busy all the time, where neither it nor L2 was measured, nor what warps wait for, and no unit is full."""
+    is_measured = any(leaf.resource in _BEYOND_SM or leaf.busy >= _LIMITS_ALONE for leaf in leaves(kernel))
+    if not is_measured and not any(_WAITS in name for name in kernel.values):
+        yield Leaf(_OF_LEVEL[Resource.DRAM][0], Resource.DRAM, 1.0, 1.0)
 
 
 def states_units(kernel: KernelCounters) -> bool:

@@ -38,6 +38,7 @@ _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_execu
 _GUARDS = (Resource.ISSUE, Resource.ALU, Resource.CONTROL)
 _AT_BARRIERS = frozenset({"barrier"})
 FOR_CODE = frozenset({"no_instruction", "no_instructions"})
+_FULL_OF_CODE = 0.75  # of its peak: with most warps short of instructions none of them queues for the unit
 # What stays with fewer loads: traffic with DRAM, and arithmetic that is not of integers or addresses.
 _STAYS_WITHOUT_LOADS = (Resource.DRAM, Resource.TENSOR, Resource.FP64, Resource.XU)
 PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
@@ -89,6 +90,11 @@ def _stays_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> f
         return 0.0
     dram = roofline.memory_of("dram")
     return 0.0 if dram is None else dram.share
+
+
+def full_from(for_code: float) -> float:
+    """The share of its peak from which on a unit limits a kernel whose warps wait so much for instructions."""
+    return _FULL_OF_CODE if for_code >= MOSTLY else FAR_FROM_FULL
 
 
 def used(leaf: Leaf) -> float:

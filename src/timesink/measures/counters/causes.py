@@ -13,7 +13,7 @@ from timesink.knowledge.gpus import HOPPER, LANES, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
 from timesink.measures.counters.bounds import FOR_CODE, MOSTLY, PRODUCT_WORK, awake_ns, is_fp32_product, used
 from timesink.measures.counters.limiter import KernelLimits
-from timesink.measures.counters.operations import executed_text, variant_of
+from timesink.measures.counters.operations import executed_text, loads_widely, variant_of
 from timesink.measures.counters.stalls import FULL, is_unoptimized
 from timesink.measures.counters.waste import Cause
 from timesink.records import Record
@@ -33,6 +33,7 @@ BYTES_TO_ROOF: Final = "bytes to the roof"
 COPIES_TO_ROOF: Final = "copies to the roof"
 OPERATIONS_TO_ROOF: Final = "operations to the roof"
 CODE_TO_ROOF: Final = "code to the roof"
+LOADS_TO_ROOF: Final = "loads to the roof"
 LEAST_NEXT: Final = 0.05  # of the time: a cause beside the limiter that is worth a word
 _NO_BLOCKS: Final = 0.9  # of the SMs' time
 FEW_SMS: Final = 2  # times as long
@@ -114,8 +115,10 @@ def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
         return None
     if limits.stalls is not None and limits.stalls.of(FOR_CODE) >= MOSTLY:
         return CODE_TO_ROOF
-    bytes_by = COPIES_TO_ROOF if limits.waste.copies_ahead else BYTES_TO_ROOF
-    return bytes_by if cause is Cause.MEMORY else OPERATIONS_TO_ROOF
+    if cause is not Cause.MEMORY:
+        return OPERATIONS_TO_ROOF
+    bytes_by = LOADS_TO_ROOF if loads_widely(limits.kernel) else BYTES_TO_ROOF
+    return COPIES_TO_ROOF if limits.waste.copies_ahead else bytes_by
 
 
 def share_of(limits: KernelLimits, cause: Cause) -> float:

@@ -30,6 +30,7 @@ from timesink.measures.counters import (
 )
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
+    FOR_CODE,
     FOR_LOADS,
     MOSTLY,
     PRODUCT_WORK,
@@ -37,6 +38,7 @@ from timesink.measures.counters.bounds import (
     LoadWait,
     bound_in_tf32,
     bound_without,
+    full_from,
     is_fp32_product,
     may_be_product,
     most_in_tf32,
@@ -113,10 +115,12 @@ class KernelLimits(Record, eq=False):
     @property
     def is_half_busy(self) -> bool:
         """Whether its busiest unit is below 60 % of its peak and warps do not queue for it: then it is bound by what it
-        waits for or wastes, not by that unit's work ("Kernel Profiling Guide", speed of light)."""
+        waits for or wastes, not by that unit's work ("Kernel Profiling Guide", speed of light). Below 75 % where warps
+        wait for instructions most."""
         has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(QUEUES) >= NO_QUEUE
         queues = has_queue or self.queued_loads is not None
-        return used(self.top) < FAR_FROM_FULL and not queues and not is_fp32_product(self.kernel)
+        for_code = 0.0 if self.stalls is None else self.stalls.of(FOR_CODE)
+        return used(self.top) < full_from(for_code) and not queues and not is_fp32_product(self.kernel)
 
     @property
     def roof(self) -> tuple[str, float]:
@@ -235,13 +239,15 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     if not allowed:
         none = f"no unit's throughput was collected{_misspelt(kernel)}"
         return f"{none}: to decide, collect {DRAM_BUSY}, or profile with --set full"
-    wide = _of_levels(allowed) if has_levels else _by_ends(kernel, given[0])
+    is_blind = not states_units(kernel) and any(missing_units(kernel))  # nobody measured what it may wait for
+    wide = _of_levels(allowed) if has_levels else _by_ends(kernel, given[0], is_blind)
     if wide is None:
         return allowed[0]
     if has_levels:
         leads = _spoken_for(kernel, wide.limiters, allowed)
     else:
         leads = frozenset(one.limiter for one, of in zip(allowed, given, strict=True) if of.is_counted)
+        leads -= {Cause.LATENCY} if is_blind else set()
     if len(wide.limiters) > 1 and len(leads) != 1:
         return _undecided(wide, leaves(kernel)[0], allowed[0].waste)
     lead = min(leads or wide.limiters)
@@ -250,7 +256,8 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     ]
     first = min(of_lead, key=lambda one: one.shares[lead])
     others = tuple(cause for cause in Cause if cause in wide.limiters - {lead})
-    return replace(first, bounds=wide.bounds, smallest=wide.smallest, largest=wide.largest, others=others, lead=lead)
+    bounds = {cause: max(wide.bounds[cause], bound) for cause, bound in first.bounds.items()}
+    return replace(first, bounds=bounds, smallest=wide.smallest, largest=wide.largest, others=others, lead=lead)
 
 
 def _of_levels(allowed: list[KernelLimits]) -> Possible | None:
@@ -263,9 +270,9 @@ def _of_levels(allowed: list[KernelLimits]) -> Possible | None:
     )  # fmt: skip
 
 
-def _by_ends(kernel: KernelCounters, counted: Given) -> Possible | None:
+def _by_ends(kernel: KernelCounters, counted: Given, is_blind: bool) -> Possible | None:
     """All that the counters allow that were collected; None where no other would change anything."""
-    if not states_units(kernel) and counted.work.waste.access.wavefronts_per_request is None:
+    if not states_units(kernel) and not is_blind and counted.work.waste.access.wavefronts_per_request is None:
         return None
     boxes, ends = [*possible_wastes(kernel)], ends_of(kernel, counted)
     is_open = len(boxes) > 1 or boxes[0].least is not boxes[0].most or ends.is_open

@@ -31,6 +31,7 @@ _PRODUCTS: Final = frozenset({"IMAD", "IMUL", "IDP", "IDP4A"})  # of integers, i
 _OF_FLOATS: Final = frozenset({"FFMA", "FMUL", "FADD", "FSWZADD", "HFMA2", "HMUL2", "HADD2"})
 _HEAVY: Final = "fmaheavy"  # the half of the pipe that takes integers, and about half of the floats
 _SEEN: Final = 0.1  # of the instructions: opcodes that are worth a word
+_WIDE: Final = 16  # sectors of 32 lanes with 16 bytes each
 _NAMED: Final = 3  # as many as fit in a sentence
 
 
@@ -91,3 +92,9 @@ def _executions(text: str) -> dict[str, float]:
             name = opcode.partition(".")[0].strip()
             counts[name] = counts.get(name, 0.0) + float(count)
     return counts
+
+
+def loads_widely(kernel: KernelCounters) -> bool:
+    """Whether loads take 16 bytes a lane: 16 sectors each, neither fewer nor scattered."""
+    sectors, requests = (kernel.get(f"l1tex__t_{of}_pipe_lsu_mem_global_op_ld.sum") for of in ("sectors", "requests"))
+    return sectors is not None and bool(requests) and abs(sectors / (requests or 1.0) - _WIDE) < 1

@@ -28,6 +28,7 @@ from timesink.measures.counters import (
 )
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
+    FOR_CODE,
     FOR_LOADS,
     MOSTLY,
     PRODUCT_WORK,
@@ -35,6 +36,7 @@ from timesink.measures.counters.bounds import (
     bound_of_any_waits,
     bound_of_fewer_waits,
     bound_without,
+    full_from,
     is_fp32_product,
     kept_when_coalesced,
     used,
@@ -310,8 +312,9 @@ def _limiters(ends: Ends, top: _Top, shares: Mapping[Cause, Range], ceilings: Ma
     }
     may_queue = top.leaf.resource is Resource.L1 and ends.of(QUEUES)[1] >= NO_QUEUE
     queues = top.leaf.resource is Resource.L1 and ends.of(QUEUES)[0] >= NO_QUEUE
-    may_be_half = top.low < FAR_FROM_FULL and not queues and ends.queued[0] == 0 and not is_fp32_product(ends.kernel)
-    is_half = may_be_half and top.high < FAR_FROM_FULL and not may_queue and ends.queued[1] == 0
+    surely, maybe = (full_from(for_code) for for_code in ends.of(FOR_CODE))
+    may_be_half = top.low < maybe and not queues and ends.queued[0] == 0 and not is_fp32_product(ends.kernel)
+    is_half = may_be_half and top.high < surely and not may_queue and ends.queued[1] == 0
     found: set[Cause] = set()
     if not is_half:
         found |= _largest(saved)

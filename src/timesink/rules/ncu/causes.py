@@ -22,6 +22,7 @@ from timesink.measures.counters.causes import (
     COPIES_TO_ROOF,
     FEW_SMS,
     FUSE,
+    LOADS_TO_ROOF,
     NECESSARY,
     OF_MEMORY,
     OF_OTHERS,
@@ -68,6 +69,8 @@ ADVICE: Final = {
     OF_SHARED: "Swizzle the shared-memory layout: tensor cores wait for it; load whole matrices, use larger tiles per "
     "warp.",
     BYTES_TO_ROOF: "Keep more bytes in flight, up to the roof: 16-byte loads per lane, several loads a warp.",
+    LOADS_TO_ROOF: "Keep more bytes in flight, up to the roof: several loads a warp, more warps; they are 16 bytes "
+    "wide.",
     COPIES_TO_ROOF: "Keep more bytes in flight, up to the roof: more stages of asynchronous copies, larger tiles.",
     CODE_TO_ROOF: "Unroll less and keep cold paths out of line, up to the roof: warps wait for instructions; the code "
     "does not fit their caches.",

@@ -195,6 +195,30 @@ def test_launches_are_delayed_by_microseconds_whatever_they_take(monkeypatch: py
     assert found[0][2].tolist() == [pytest.approx(-3 / 7)]
 
 
+def test_an_op_that_nobody_is_known_to_have_launched_says_of_no_launch_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Launches take 5 and 7 us; what the second one launched is gone, so a mean launch takes 5."""
+    calls = [call("cudaLaunchKernel", 0, 5, 1), call("cudaLaunchKernel", 6, 12, 2)]
+    edit = Edit(Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(20, 30, 1), op(40, 50, 2), op(70, 80, 99)]})))
+    edit.drop_ops(np.array([False, True, False]))
+    found = savings_from_now_on(monkeypatch)
+    edit.slow_launches(np.array([True, False, False]), np.full(3, 0.5), np.zeros(3, bool))
+    assert [share.tolist() for *_, share in found] == [[pytest.approx(-0.5)]]
+
+
+def test_a_launch_and_an_op_of_a_nanosecond_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 us more are 3,000 times a launch of 1 ns; half of it more is half, as its op of 1 ns runs."""
+    launch = {**call("cudaLaunchKernel", 0, 0, 1), "start_ns": 10, "end_ns": 11}
+    kernel = {**op(0, 0, 1), "start_ns": 20, "end_ns": 21}
+    short = [{key: value for key, value in row.items() if key not in ("start", "end")} for row in (launch, kernel)]
+    edit = Edit(Graph.from_trace(made({API_CALLS: short[:1], DEVICE_OPS: short[1:]})))
+    found = savings_from_now_on(monkeypatch)
+    edit.delay_launches(np.array([True]), np.array([3.0]))
+    edit.slow_launches(np.array([True]), np.array([0.5]), np.zeros(1, bool))
+    assert [share.tolist() for *_, share in found] == [[pytest.approx(-3_000)], [pytest.approx(-0.5)]]
+
+
 @pytest.mark.parametrize(("longer_us", "share"), [(0, -0.5), (1, 0.0)])
 def test_what_takes_longer_than_launches_do_is_no_launching(
     monkeypatch: pytest.MonkeyPatch, longer_us: int, share: float

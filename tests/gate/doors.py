@@ -9,7 +9,9 @@ from typing import Any, Final
 from tests.gate.answers import Answers, alike, flat
 
 from timesink.cli.parser import group
+from timesink.diagnosis.verdicts import Found, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.views.ranks import page_of_trace
 
 COMMAND: Final = re.compile(r"(?:next: |^ {6}|`)(timesink [a-z](?:(?!, )[^\n`;])*)", re.MULTILINE)
 _HEAD: Final = re.compile(r"^(?:### )?\d+\. +([A-Z]{3}\d+) [a-z-]+:? +(\S.*(?:\n(?! {4}).+)*)", re.MULTILINE)
@@ -46,6 +48,23 @@ def report_agrees(of: Answers) -> Iterator[str]:
     for code, saving in _HEAD.findall(of.doors["-v"]):
         if words_of(saving) not in page:
             yield f"the report does not say that {code} {flat(saving)}"
+
+
+def ranks_agree(of: Answers) -> Iterator[str]:
+    """`ranks` names the late rank of the diagnosis in its words, or why nobody can be named, and no other."""
+    if len(of.trace.rank_numbers) < 2:
+        return
+    title = page_of_trace(of.trace, 3).title
+    verdicts = {ruling.card.name: ruling.verdict for ruling in of.diagnosis.rulings}
+    verdict = verdicts["straggler"]
+    if ("take turns" in title) != isinstance(verdicts["ranks-imbalanced"], Found):
+        yield f"of ranks late in turn the diagnosis says {verdicts['ranks-imbalanced']}, ranks {title}"
+    if isinstance(verdict, Found | Undecided):
+        said = verdict.why if isinstance(verdict, Undecided) else verdict.findings[0].message
+        if said not in title:
+            yield f"the diagnosis says {said}, ranks {title}"
+    elif "is late to" in title:
+        yield f"the diagnosis names no late rank, ranks {title}"
 
 
 def words_of(text: str) -> str:

@@ -31,6 +31,7 @@ from tests.gate.doors import (
     bar_is_the_budget,
     commands_are_understood,
     findings_agree,
+    ranks_agree,
     report_agrees,
     rows_divide,
     words_of,
@@ -349,7 +350,7 @@ LAWS: Final[tuple[Law, ...]] = (
     plainly_said, *steps.LAWS,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (
-    changes_have_their_name,
+    changes_have_their_name, ranks_agree,
     first_change_agrees, pages_agree, report_agrees, page_commands_are_understood, change_alone_is_its_finding,
     prices_are_in_order, told_in_its_idioms, *steps.OF_PAGES, *checks.LAWS,
 )  # fmt: skip

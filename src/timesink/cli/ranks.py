@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from timesink.cli.options import EXIT_ZERO, NO_CACHE, PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
@@ -66,7 +66,7 @@ def ranks(
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 
-        page = ranks_page(run, top, partial(_why, run, not no_cache))
+        page = ranks_page(run, top, partial(_look, run, not no_cache))
     target.show(page)
     return 0
 
@@ -91,22 +91,24 @@ def _run(places: list[str], engine: str) -> Run:
     return run
 
 
-def _why(run: Run, cache: bool, rank: int, late_by: str, held_ns: float) -> str:
-    """Why a rank is late, from its file and those of two peers, where they lie on this machine."""
+_READ_AGAIN: Final = 8  # ranks: those of a host
+
+
+def _look(run: Run, cache: bool, rank: int) -> str | None:
+    """What a diagnosis says of the late rank, from its file and those of some peers, where they lie on this machine."""
     from timesink.readers import read
-    from timesink.rules.communication.ranks import why_in
+    from timesink.views.ranks import late_in
 
     source_of = dict(run.job.members.drop_nulls("device").select("rank", "source").iter_rows())
-    own, others = source_of.pop(rank, ""), sorted(source_of)
-    peers = {source_of[others[len(others) * part // 3]] for part in (1, 2)} if others else set()
-    paths = sorted(Path(source.removeprefix("file://")) for source in {own, *peers} if source)
-    if not peers or not all(path.is_file() for path in paths):
-        return ""
+    own, peers = source_of.pop(rank, ""), sorted(source_of)
+    peers = peers[:: -(-len(peers) // (_READ_AGAIN - 1)) or 1]
+    paths = sorted({Path(source.removeprefix("file://")) for source in (own, *map(source_of.__getitem__, peers))})
+    if not own or not peers or not all(path.is_file() for path in paths):
+        return None
     try:
-        trace = read(paths, cache=cache)
+        return late_in(read(paths, cache=cache))
     except TimesinkError:  # which says it for the file already, or they are no ranks without the others
-        return ""
-    return why_in(trace, rank, late_by, held_ns)
+        return None
 
 
 class _Progress(State):

@@ -118,6 +118,14 @@ def diagnose(
     )
 
 
+def ruling_of(name: str, trace: Trace) -> Ruling:
+    """The ruling of the rule of that name in a diagnosis of the trace."""
+    trace = telling(trace)
+    barred = headline.not_diagnosable(trace)
+    (rule,) = (rule for rule in all_rules() if rule.card.name == name)
+    return _ruling(rule, trace, None if barred else usual_steps(trace), {}, barred)[0]
+
+
 def _left_open(rulings: Iterable[Ruling]) -> Iterator[str]:
     """What no rule could decide though it may be worth a change, and what decides it."""
     for ruling in rulings:

@@ -5,21 +5,29 @@ read.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import polars as pl
 
 from timesink.cluster.run import Run, run_in
+from timesink.diagnosis.engine import ruling_of
 from timesink.diagnosis.rule import rule_texts
+from timesink.diagnosis.verdicts import Found, Undecided
 from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
-from timesink.measures.ranks.job import step_ns
-from timesink.measures.ranks.lateness import Lateness, even_gain, lateness_of, latest_rank, may_hide, rebalanced
+from timesink.measures.ranks.lateness import (
+    Lateness,
+    LatestRank,
+    even_gain,
+    lateness_of,
+    latest_rank,
+    may_hide,
+    rebalanced,
+)
 from timesink.measures.ranks.parity import differences, missing_text, ranks_text
 from timesink.model.trace import Trace
-from timesink.rules.communication.ranks import SIDES, unsure_text, why_in
+from timesink.rules.communication.ranks import SIDES, few_text, unsure_text
 from timesink.units import share_text, time_text
 from timesink.views import Page, Sheet, listed
 from timesink.views.figures import HeatChart
@@ -50,12 +58,12 @@ def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-Why = Callable[[int, str, float], str]
-"""Of a rank, the side that it is late by, and what it holds a step up for in ns: why, in words; empty if unknown."""
+Look = Callable[[int], str | None]
+"""What `late_in` says of a trace that holds this rank and peers of it; None where there is none."""
 
 
-def ranks_page(run: Run, top: int, why: Why = lambda *_: "") -> Page:
-    """Everything that is known only from all ranks together; `why` looks into the late one."""
+def ranks_page(run: Run, top: int, look: Look = lambda _: None) -> Page:
+    """Everything that is known only from all ranks together; `look` reads the late one."""
     waits, job = waits_of(run.job), run.job
     late = lateness_of(waits)
     sheets = [_late(waits, late, top), _budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top)]
@@ -70,12 +78,12 @@ def ranks_page(run: Run, top: int, why: Why = lambda *_: "") -> Page:
         sheets.append(listed("ranks.pipeline", stages, note))
     title = f"{number(len(job.ranks), 'rank')} of {number(run.file_count, 'file')}"
     charts = () if (heat := heat_of(waits)) is None else (heat,)
-    return Page(f"{title}: {ranks_verdict(waits, late, why)}", tuple(sheets), notes_of(run, waits), charts=charts)
+    return Page(f"{title}: {ranks_verdict(waits, late, look)}", tuple(sheets), notes_of(run, waits), charts=charts)
 
 
 def page_of_trace(trace: Trace, top: int) -> Page:
     """The same of the ranks that one trace holds."""
-    return ranks_page(run_in(trace), top, partial(why_in, trace))
+    return ranks_page(run_in(trace), top, lambda _: late_in(trace))
 
 
 SHOWN_ROWS = 64  # of a heat map: more than a screen tells apart
@@ -108,7 +116,7 @@ def _grouped(numbers: list[int], most: int) -> tuple[dict[int, int], tuple[str, 
     return {number: at for at, some in enumerate(groups) for number in some}, names
 
 
-def ranks_verdict(waits: CollectiveWaits, late: Lateness, why: Why = lambda *_: "") -> str:
+def ranks_verdict(waits: CollectiveWaits, late: Lateness, look: Look = lambda _: None) -> str:
     """Which rank is late and what the job gains without that, by the rule that `timesink diagnose` goes by."""
     if len(waits.job.ranks) < 2:
         return "nothing to compare it with"
@@ -119,17 +127,32 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness, why: Why = lambda *_: 
     waiting = f"Of {time_text(stood_ns)} exposed communication of all ranks {time_text(waited_ns)} is waiting"
     limits = rule_texts("straggler").limits
     if late.anchors.size < limits["collectives"].default:
-        return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}). {waiting}"
+        return f"{few_text(late)}. {waiting}"
     worst = latest_rank(late, waits.job.ranks)
-    if worst.gain_ratio <= limits["gain_ratio"].default or not worst.has_most:
+    if not worst.is_late(limits["gain_ratio"].default):
         return f"{_nobody_alone(waits, late, limits['gain_ratio'].default)}. {waiting}"
-    row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
-    late_by = max(SIDES, key=lambda name: row[name])
-    side = SIDES[late_by][0] + why(worst.rank, late_by, worst.gain_ratio * step_ns(waits.job))
-    return (
-        f"rank {worst.rank} is late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
-        f"without that the job gains {share_text(worst.gain_ratio)}. {waiting}"
-    )
+    if (said := look(worst.rank)) is not None:
+        return f"{said or _late_at_times(worst)}. {waiting}"
+    row, late_by = late.of_rank(worst.rank)
+    count, side = f"{row['late_count']} of {row['anchors']} collectives", SIDES[late_by][0]
+    gain = f"without that the job, as it was recorded, gains {share_text(worst.gain_ratio)}"
+    return f"rank {worst.rank} is late to {count} because of {side}; {gain}. {waiting}"
+
+
+def _late_at_times(worst: LatestRank) -> str:
+    gain = share_text(worst.gain_ratio)
+    return f"no straggler in usual steps (without the lateness of rank {worst.rank} all steps together gain {gain})"
+
+
+def late_in(trace: Trace) -> str:
+    """What a diagnosis of the trace says of a late rank, or why it cannot; empty where it names none."""
+    match ruling_of("straggler", trace).verdict:
+        case Undecided(why, to_decide):
+            return f"{why} (to decide: {to_decide})"
+        case Found((first, *_)):
+            return first.message
+        case _:
+            return ""
 
 
 def _nobody_alone(waits: CollectiveWaits, late: Lateness, limit: float) -> str:
@@ -149,7 +172,8 @@ def _late_in_turns(late: Lateness) -> str:
     goes by; '' where it is less."""
     own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
     gain = even_gain(late)
-    if len(own) < 2 or gain <= rule_texts("ranks-imbalanced").limits["gain_ratio"].default:
+    alone = 2 * max(own.values(), default=0) > sum(own.values())
+    if len(own) < 2 or alone or gain <= rule_texts("ranks-imbalanced").limits["gain_ratio"].default:
         return ""
     latest = ranks_text(tuple(sorted(own, key=lambda rank: (-own[rank], rank))))
     return f"{latest} take turns at being late, which costs the job {share_text(gain)}"

@@ -40,7 +40,7 @@ def test_they_say_what_all_would(at: int, monkeypatch: pytest.MonkeyPatch) -> No
     """The late rank, its cause and its price, and the same as `ranks`, which compares all."""
     trace = job_with(LATE, at, steps=8)
     part = diagnose(trace)
-    assert f"rank {at} is late" in page_of_trace(trace, 3).title
+    assert f"rank {at} on a is late" in page_of_trace(trace, 3).title
     monkeypatch.setattr(ranks_telling, "MOST", 1_000)
     whole = diagnose(job_with(LATE, at, steps=8))
     assert part.statement == whole.statement

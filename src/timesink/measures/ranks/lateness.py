@@ -21,6 +21,7 @@ hosts, and of some ranks more, so that what is waited for may be the profiler's.
 """
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -59,6 +60,11 @@ class Lateness(Record, eq=False):
     epochs: pl.DataFrame
     span_ns: int
     host_busy: pl.DataFrame
+
+    def of_rank(self, rank: int) -> tuple[dict[str, Any], str]:
+        """The row of a rank in `ranks`, and the column that has most of its lateness, the first of equals."""
+        row = self.ranks.row(by_predicate=pl.col("rank") == rank, named=True)
+        return row, max(("host_ns", "device_ns", "network_ns"), key=row.__getitem__)
 
 
 @remembered
@@ -280,6 +286,10 @@ class LatestRank(Record):
     def has_most(self) -> bool:
         """Whether the others together are late for less."""
         return self.own_ratio > 0.5
+
+    def is_late(self, limit_ratio: float) -> bool:
+        """Whether the job gains more than a limit without it, and most of all lateness is its own."""
+        return self.gain_ratio > limit_ratio and self.has_most
 
 
 def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:

@@ -24,6 +24,7 @@ from timesink.measures.communication.waits import CollectiveWaits, collective_wa
 from timesink.measures.ranks.job import as_often_ns, ranks_of, step_ns
 from timesink.measures.ranks.lateness import (
     Lateness,
+    LatestRank,
     even_gain,
     lateness,
     lateness_if_exact,
@@ -46,7 +47,7 @@ from timesink.units import NS_PER_MS, share_text, time_text
 _CAPTURE: Final = "timesink capture torch -- torchrun train.py"
 
 
-# What a rank is late by: where it shows, and what to ask next. The first of equals is named.
+# What a rank is late by: where it shows, and what to ask next.
 SIDES = {
     "host_ns": ("its CPU", "what does its CPU do between collectives?"),
     "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
@@ -63,18 +64,15 @@ def _latest(trace: Trace, limits: Limits) -> Rows:
         return NotApplicable("no collective of one rank has a counterpart on another")
     late = lateness(trace)
     if late.anchors.size < limits["collectives"]:
-        why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
-        return Undecided(why, "capture more steps, of every rank")
+        return Undecided(few_text(late), "capture more steps, of every rank")
     worst = latest_rank(late, waits.job.ranks)
-    row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
-    late_by = max(SIDES, key=lambda name: row[name])
-    is_found = worst.gain_ratio > limits["gain_ratio"] and worst.has_most
-    if is_found and may_be_recording(trace, worst.rank, worst.gain_ratio, late_by):
-        held = f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}"
-        return Undecided(f"{held}, no more than recording adds", "timesink capture nsys -- torchrun train.py")
+    if worst.is_late(limits["gain_ratio"]):
+        row, late_by = late.of_rank(worst.rank)
+        if may_be_recording(trace, worst.rank, worst.gain_ratio, late_by):
+            held = f"rank {worst.rank}'s CPU holds the step up for {share_text(worst.gain_ratio)}"
+            return Undecided(f"{held}, no more than recording adds", "timesink capture nsys -- torchrun train.py")
+        return [_late_row(trace, worst, row, late_by)]
     figures = {"rank": worst.rank, "gain_ratio": worst.gain_ratio}
-    if is_found:
-        return [_late_row(trace, worst.rank, figures, row, late_by)]
     is_open = may_hide(waits, late, limits["gain_ratio"])
     unsure = unsure_text(waits, lateness_if_exact(trace), limits["gain_ratio"]) if is_open else ""
     if not worst.has_most:
@@ -83,10 +81,16 @@ def _latest(trace: Trace, limits: Limits) -> Rows:
     return Undecided(unsure, f"more steps of every rank: {_CAPTURE}") if unsure else lone
 
 
+def few_text(late: Lateness) -> str:
+    """That nobody can be called late by so few collectives."""
+    held = number(late.anchors.size, "collective holds", "collectives hold")
+    return f"{held} all ranks up, too few to tell one late arrival from a late rank"
+
+
 def unsure_text(waits: CollectiveWaits, late: Lateness, limit_ratio: float) -> str:
     """That a rank may be late, and that clocks leave it open; empty where, if they are exact, none is by so much."""
     likely = latest_rank(late, waits.job.ranks)
-    if not likely.has_most or likely.gain_ratio <= limit_ratio:
+    if not likely.is_late(limit_ratio):
         return ""
     return f"rank {likely.rank} may hold the step up for {share_text(likely.gain_ratio)}, but {_agreement(waits)}"
 
@@ -109,8 +113,8 @@ def _late_by_cpu(trace: Trace, device: Device, held_ns: float) -> Intervals:
     return Intervals.union_of(still.start_ns[kept], still.end_ns[kept])
 
 
-def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping[str, Any], late_by: str) -> Row:
-    waits, gain = collective_waits(trace), gained["gain_ratio"]
+def _late_row(trace: Trace, worst: LatestRank, row: Mapping[str, Any], late_by: str) -> Row:
+    waits, rank, gain = collective_waits(trace), worst.rank, worst.gain_ratio
     (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     held_ns, period = as_often_ns(trace, max(gain, worth.gain_ns / worth.step_ns))
     members = waits.job.members
@@ -121,7 +125,7 @@ def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping
         claim[rank, device] = _late_by_cpu(trace, (rank, device), held_ns) | why.intervals
     times = {name: row[f"{name[:-2]}ns"] / NS_PER_MS for name in ("own_ms", "device_ms", "network_ms")}
     held = {"held": _held(trace, held_ns, period)}
-    figures = {**row, **gained, **times, **held, "host": host, "side": side + why.does, "question": question}
+    figures = {**row, "gain_ratio": gain, **times, **held, "host": host, "side": side + why.does, "question": question}
     figures |= {"reason_ms": why.excess_ns / NS_PER_MS} if why.does else {}
     stated = Quantity.ms(worth.gain_ns, worth.low_ns, worth.high_ns)
     where = Where(rank=rank, device=device, **why.where)
@@ -132,12 +136,6 @@ def _late_row(trace: Trace, rank: int, gained: Mapping[str, float], row: Mapping
 
 def _held(trace: Trace, held_ns: float, period: float) -> OfPeriod:
     return OfPeriod(f"{slowest_step_text(trace)} up for {time_text(held_ns)}", f" ({share_text(held_ns / period)})")
-
-
-def why_in(trace: Trace, rank: int, late_by: str, held_ns: float) -> str:
-    """Why a rank is late by one side, as half a sentence, from a trace that holds it and peers of it; else ''."""
-    devices = [device for device in device_timeline(trace).by_device if device[0] == rank]
-    return said_reason(trace, devices[0], late_by, held_ns).does if devices else ""
 
 
 _SHARED_SIDES = {

@@ -128,3 +128,18 @@ def test_loads_of_sixteen_bytes_are_not_told_to_be_wider(sectors: float, is_wide
     found = limits_of(kernel({"dram__cycles_active": 80, WAIT: 2, **loads}))
     assert found is not None and found.limiter is Cause.MEMORY
     assert ("16-byte loads per lane" in said_of(found)[1]) is not is_wide
+
+
+@pytest.mark.parametrize("reason", ["drain", "membar"])
+@pytest.mark.parametrize(("atomics", "stores", "is_atomic"), [(1, 0, True), (9, 0, True), (8, 1, True), (1, 9, False)])
+def test_a_warps_end_and_a_fence_wait_for_what_was_written(
+    reason: str, atomics: float, stores: float, is_atomic: bool
+) -> None:
+    """Nothing is written but by atomics: it is them that the end of a warp waits for."""
+    requests = {"ld": 4.0, "st": stores, "red": atomics, "atom": 0.0}
+    values = {f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum": 1e6 * count for op, count in requests.items()}
+    values[f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"] = 2400.0
+    values |= {"lts__t_sectors": 1, ISSUE: 0.2, "dram__cycles_active": 0.5, "smsp__inst_executed_op_shared_atom.sum": 0}
+    found = limits_of(kernel({**values, "sm__warps_active.avg.pct_of_peak_sustained_active": 100}))
+    assert found is not None
+    assert (found.limiter is Cause.ATOMICS) is is_atomic

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.kernels.score import faults_in, scores, unpacked
 
+from timesink.diagnosis.engine import diagnose
 from timesink.knowledge.gpus import PER_OPCODE
 from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
@@ -75,3 +76,13 @@ def test_work_is_named_by_what_was_executed(pair: str, said: str, faults: dict[s
 )
 def test_each_kind_of_kernel_has_advice_of_its_own(pair: str, advice: str, faults: dict[str, KernelLimits]) -> None:
     assert advice in said_of(faults[pair])[1]
+
+
+@pytest.mark.parametrize("name", ["cuda_basic", "triton_basic", "cuda_roofline", "triton_roofline"])
+def test_a_price_is_a_bound_where_another_cause_may_be_the_limiter(name: str) -> None:
+    with unpacked(NINTH / "smaller" / f"{name}.raw.csv.xz") as path:
+        findings = [finding for _, finding in diagnose(read(path, cache=False)).findings]
+    open_ones = [finding for finding in findings if "Counters are missing" in finding.message]
+    assert open_ones
+    for gain in (finding.recoverable for finding in open_ones):
+        assert gain is not None and gain.value == gain.most

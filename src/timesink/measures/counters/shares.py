@@ -29,7 +29,7 @@ BUSY_WASTES = (
     Cause.LATENCY,
 )
 LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
-FENCES = frozenset({"membar"})
+FENCES = frozenset({"membar", "drain"})
 SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
 HIDDEN_BUT_LOADS = HIDDEN_BY_WARPS - FOR_LOADS
 NO_QUEUE = 0.1  # of the waiting
@@ -170,8 +170,8 @@ def _share_out_idle(
 
 
 def waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
-    """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp wrote: of atomics the
-    share that they are of all writes."""
+    """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp
+    wrote, and so does a warp's end: of atomics the share that they are of all writes."""
     if stalls is None:
         return {}
     loads, shared = stalls.of(LOAD_STALLS), stalls.of(SHARED_STALLS)

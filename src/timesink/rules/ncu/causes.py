@@ -191,9 +191,11 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
 
 
 def _stated(group: LaunchGroup, ratio: float = 1.0) -> Quantity:
-    """What is won: a bound where it would be nearly all of the time, of which something always stays."""
+    """What is won: a bound where it would be nearly all of the time, of which something always stays, and where another
+    cause may limit it instead."""
     most_ns = group.gain_ns if group.longest.is_roof_least else max(group.most_ns, group.gain_ns)
-    gain_ns = most_ns if group.gain_ns > _MOST_OF * group.total_ns else group.gain_ns
+    is_bound = group.gain_ns > _MOST_OF * group.total_ns or bool(group.longest.others)
+    gain_ns = most_ns if is_bound else group.gain_ns
     return Quantity.ms(gain_ns * ratio, 0.0, most_ns * ratio)
 
 

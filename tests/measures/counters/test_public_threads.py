@@ -3,6 +3,7 @@
 import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
+from timesink.measures.counters import limiter
 from timesink.measures.counters.limiter import KernelLimits, limits_of, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.records import replace
@@ -84,8 +85,11 @@ def test_a_last_wave(waves: float, idle: float) -> None:
 
 
 @pytest.mark.parametrize("busy", [{ALU: 49}, {TENSOR: 54, ALU: 9}, {ISSUE: 16, LSU: 12}, {FMA: 30}, {L1: 16, LSU: 9}])
-def test_a_page_without_memory_and_waits_names_no_latency(busy: dict[str, float]) -> None:
+def test_a_page_without_memory_and_waits_names_no_latency(
+    busy: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A page of the section of compute alone: memory may be what is waited for, and nobody looked."""
+    monkeypatch.setattr(limiter, "_NAMED", len(Cause))
     one = kernel(busy)
     assert limits_of(one) is None
     assert "latency bound" in why_unexplained(one) and "memory bound" in why_unexplained(one)

@@ -19,6 +19,7 @@ from timesink.measures.counters import (
     Resource,
     kernel_counters,
     leaves,
+    limiter,
     occupancy_of,
     throughput_of,
 )
@@ -130,8 +131,11 @@ def test_a_page_of_levels_is_explained_in_few_ways(page: str) -> None:
 
 
 @pytest.mark.parametrize(("passes", "requests"), [(98, 7), (95, 10), (90, 9), (99, 11), (80, 6)])
-def test_passes_beyond_need_are_wasted_though_nobody_counted_on_what(passes: float, requests: float) -> None:
+def test_passes_beyond_need_are_wasted_though_nobody_counted_on_what(
+    passes: float, requests: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On compute capability 9.0 an SM takes one instruction a cycle: so many passes each, of which 4 are needed."""
+    monkeypatch.setattr(limiter, "_NAMED", len(Cause))
     one = kernel(
         {PIPE: passes, LOADS: requests, "launch__shared_mem_per_block_dynamic": 24_000, "sm__inst_executed": 8}
     )

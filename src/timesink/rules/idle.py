@@ -383,7 +383,8 @@ def _starting_late(trace: Trace) -> Iterator[Row]:
         longest_ns = int(blamed.intervals.lengths_ns.max(initial=0))
         is_one = time_text(longest_ns) == time_text(blamed.per_step_ns)
         row = waiting_row(blamed, longest_ns=longest_ns, longest=None if is_one else longest_ns)
-        is_held = host_functions(trace).get(blamed.device[0], 0) >= blamed.intervals.start_ns.size
+        late = blamed.intervals.start_ns.size
+        is_held = bool(late) and host_functions(trace).get(blamed.device[0], 0) >= late
         yield replace(row, variant="held") if is_held else row
 
 

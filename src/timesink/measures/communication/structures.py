@@ -62,7 +62,7 @@ def structures(trace: Trace) -> dict[Device, Structure]:
     facts = kernel_facts(trace)
     told = ((device, _told(trace, facts.on(device))) for device in facts.devices)
     found = {device: how for device, how in told if how is not None} | dict.fromkeys(_replicas(trace), REPLICAS)
-    return found | dict.fromkeys(_held(trace), _HELD)
+    return found | dict.fromkeys(_held(trace), _HELD) if found else found
 
 
 def host_functions(trace: Trace) -> Mapping[int, int]:

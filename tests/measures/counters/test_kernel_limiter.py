@@ -13,7 +13,7 @@ from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.assumptions import machines
 from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of
-from timesink.measures.counters.causes import awaited_operands, is_tiny
+from timesink.measures.counters.causes import awaited_operands, is_tiny, launch_groups
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.stalls import REASONS, stalls_of
 from timesink.measures.counters.waste import Cause, waste_of
@@ -154,6 +154,15 @@ def test_load_store_is_memory_although_the_summary_counts_it_as_compute() -> Non
 def test_the_next_ceiling_bounds_a_kernel_on_dram() -> None:
     found = explained({"dram__cycles_active": 90, "sm__pipe_fma_cycles_active": 20, "lts__t_sectors": 70})
     assert found.bounds[Cause.MEMORY] == pytest.approx(5.0)  # without bytes the multiply-adds remain: 1 / 0.2
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_launches_without_time_have_a_place_among_findings(cause: Cause) -> None:
+    limits = explained({"dram__cycles_active": 90, "sm__pipe_fma_cycles_active": 20})
+    timeless = replace(limits, kernel=replace(limits.kernel, duration_ns=0.0))
+    (group,) = launch_groups([timeless], cause)
+    assert group.gain_ns == 0
+    assert group.behind == 1
 
 
 def test_divergence_is_bounded_by_the_work_of_full_warps() -> None:

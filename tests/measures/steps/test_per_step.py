@@ -12,6 +12,7 @@ from tests.measures.steps.spike_traces import simulated
 from tests.measures.steps.test_steps import loop
 from tests.tables import trace_of
 
+from timesink.diagnosis import budgets
 from timesink.measures.steps import per_step, steps
 from timesink.measures.steps.per_step import (
     begun_per_step,
@@ -113,7 +114,7 @@ def test_instants_are_counted_in_the_kept_steps_of_their_rank_their_ends_left_ou
 
 
 def test_a_device_without_steps_is_measured_in_the_longest_not_in_the_last() -> None:
-    """Steps of 130 us, and after them, on another rank, of 60; a third device works in some of both."""
+    """Steps of 130 us, and after them, on another rank, of 60; a third device works from the second of 130 us on."""
     trace = trace_of("""
 | ranges | name             | rank | start_us | end_us | times | every_us |
 | last   | ProfilerStep#{n} |    0 |    1_000 |  1_050 |     5 |       60 |
@@ -129,7 +130,7 @@ def test_a_device_without_steps_is_measured_in_the_longest_not_in_the_last() -> 
 | of none    | a    |    2 |             |      200 |    300 |    10 |      100 |
 """)
     assert {rank: period_ns(trace, (rank, 0)) / US for rank in range(3)} == {0: 60, 1: 130, 2: 130}
-    assert [at.tolist() for at in step_windows(trace, (2, 0))] == [at.tolist() for at in step_windows(trace, (1, 0))]
+    assert [*map(list, step_windows(trace, (2, 0)))] == [list(at[2:]) for at in step_windows(trace, (1, 0))]
     assert longest_period_ns(trace) == 130 * US
     assert longest_period_ns(trace_of("| device_ops | name | start_us | end_us |")) == 0
 
@@ -171,6 +172,34 @@ def test_budgets_of_steps_are_in_the_order_of_the_devices() -> None:
     trace = trace_of(STEPS + "\n" + "".join(more))
     count = steps(trace).kept.height
     assert step_budgets(trace)["device"].to_list() == [device for device in range(8) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "kept"),
+    [
+        ("0 | 415", [10, 110, 210, 310]),
+        ("100 | 310", [110, 210]),
+        ("150 | 290", []),
+        ("210 | 390", []),
+        ("600 | 700", []),
+    ],
+)
+def test_a_gpu_without_steps_is_measured_in_those_that_lie_in_its_recording(recorded: str, kept: list[int]) -> None:
+    """Of GPU 1 a copy at each end of what is recorded: what was before and after nobody knows, and it is not idle."""
+    first, last = (int(at) for at in recorded.split("|"))
+    other = f"""
+| device_ops | kind | name        | device | start_us   | end_us      |
+| first      | copy | Memcpy HtoD |      1 | {first}    | {first + 5} |
+| last       | copy | Memcpy HtoD |      1 | {last - 5} | {last}      |
+"""
+    trace = trace_of(STEPS + other)
+    start = step_windows(trace, (0, 1))[0]
+    assert (start // US).tolist() == (kept or [first])
+    for (_, device), parts in step_budgets(trace).group_by("rank", "device"):
+        spent = parts.select(pl.sum_horizontal(pl.col("^.*_ns$").exclude("start_ns", "end_ns", "period_ns")))
+        assert spent.to_series().to_list() == parts["period_ns"].to_list(), device
+    for budget in budgets.step_budgets(trace):
+        assert sum(part.time_ns for part in budget.parts) == pytest.approx(budget.period_ns)
 
 
 def test_the_ends_of_a_recording_count_where_their_length_is_seen() -> None:

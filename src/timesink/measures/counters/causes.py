@@ -176,7 +176,8 @@ class LaunchGroup(Record):
     def behind(self) -> float:
         """The part of the gain that counts for its place among findings: no cause comes before the limiter."""
         own, of_limiter = self.gain_ns, sum(gain_ns(launch, self.longest.limiter) for launch in self.launches)
-        return 1.0 if self.cause is self.longest.limiter or own < of_limiter else _BEHIND * of_limiter / own
+        is_behind = self.cause is not self.longest.limiter and own and own >= of_limiter
+        return _BEHIND * of_limiter / own if is_behind else 1.0
 
 
 def launch_groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:

@@ -29,16 +29,18 @@ def _weighted_windows(trace: Trace, device: Device) -> tuple[Int64Array, Int64Ar
 
 @remembered
 def _windows(trace: Trace) -> Mapping[Device, tuple[Int64Array, Int64Array, Float64Array]]:
-    """Those of every device that has steady steps, as every rule asks for them. A device without any, which works in
-    those of another, is measured in the longest there are: its whole span is no step."""
+    """Those of every device that has steady steps, as every rule asks for them. A device without any is measured in the
+    longest there are, as far as they lie in what is recorded of it: its whole span is no step."""
     found = {}
     for (rank, device), part in steps(trace).windows.partition_by("rank", "device", as_dict=True).items():
         start, end = part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
         found[rank, device] = start, end, weights_in(trace, rank, (end - start).astype(np.float64))
     if found:
-        longest = max(found.values(), key=lambda one: float(np.average(one[1] - one[0], weights=one[2])))
-        others = {key: line for key, line in device_timeline(trace).by_device.items() if key not in found}
-        found |= {key: longest for key, line in others.items() if line.busy.covered_ns(*longest[:2]).any()}
+        start, end, weight = max(found.values(), key=lambda one: float(np.average(one[1] - one[0], weights=one[2])))
+        for device, line in device_timeline(trace).by_device.items():
+            inside = (start >= line.span_start_ns) & (end <= line.span_end_ns)
+            if device not in found and weight[inside].any():
+                found[device] = start[inside], end[inside], weight[inside]
     return found
 
 

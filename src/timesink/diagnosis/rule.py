@@ -90,8 +90,8 @@ class Rule(Record, eq=False):
         """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
         from timesink.measures.timeline.known import known
 
-        missing = [table.name for table in self.needs if table not in trace.tables]
-        if missing:
+        if not trace.tables.keys() >= set(self.needs):
+            missing = [table.name for table in self.needs if table not in trace.tables]
             what = "table" if len(missing) == 1 else "tables"
             elsewhere = missing != ["api_calls"] and known(trace).is_of_device
             return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture, elsewhere)

@@ -181,9 +181,8 @@ class FeedLoader(EditedChange, Record):
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
 
     def _taken_ns(self, fetches: int, graph: Graph, case: Case) -> float:
-        copied = (
-            graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")["bytes"].sum()
-        )  # of those whose size is told
+        copies = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")
+        copied = copies["bytes"].sum()  # of those whose size is told
         return NS_PER_US * (self.fetch_us.at(case) + self.megabyte_us.at(case) * float(copied) / 1e6 / fetches)
 
 

@@ -6,6 +6,7 @@ process sends weights to all its GPUs and sums their gradients on one (`nn.DataP
 are none of these: in a forward pass stands none. `held`: a function of the CPU is put into a stream for each.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -68,7 +69,7 @@ def structures(trace: Trace) -> dict[Device, Structure]:
 def host_functions(trace: Trace) -> Mapping[int, int]:
     """How often each rank put a function of the CPU into a stream."""
     calls = trace.get(API_CALLS)
-    return dict(calls.filter(matches(calls["name"], HOST_FUNCTION)).group_by("rank").len().rows())
+    return Counter(calls["rank"].filter(matches(calls["name"], HOST_FUNCTION)))
 
 
 def _held(trace: Trace) -> Iterator[Device]:

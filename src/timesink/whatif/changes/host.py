@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, Self
 
 import numpy as np
-import polars as pl
 
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import CallKind
@@ -181,8 +180,8 @@ class FeedLoader(EditedChange, Record):
             edit.save_host_parts(thread, part.start_ns, part.end_ns, 1.0 - keep)
 
     def _taken_ns(self, fetches: int, graph: Graph, case: Case) -> float:
-        copies = graph.table(DEVICE_OPS).filter(pl.col("copy_kind") == "h2d")
-        copied = copies["bytes"].sum()  # of those whose size is told
+        ops = graph.table(DEVICE_OPS)
+        copied = ops["bytes"].filter(ops["copy_kind"] == "h2d").sum()  # of those whose size is told
         return NS_PER_US * (self.fetch_us.at(case) + self.megabyte_us.at(case) * float(copied) / 1e6 / fetches)
 
 

@@ -89,7 +89,9 @@ def begun_per_step(trace: Trace, rank: int, instants: pl.Series) -> float:
 
 def in_most_steps(trace: Trace, rows: pl.DataFrame) -> bool:
     """Whether more than half of some rank's kept steps have one of these rows of the host begin in them."""
-    for (rank,), kept in steps(trace).kept.sort("host_start_ns").group_by("rank") if rows.height else ():
+    if rows.is_empty():
+        return False
+    for (rank,), kept in steps(trace).kept.sort("host_start_ns").group_by("rank"):
         begins = rows.filter(pl.col("rank") == rank)["start_ns"].sort()
         first, after = (begins.search_sorted(kept[column]) for column in ("host_start_ns", "host_end_ns"))
         if 2 * int((after > first).sum()) > kept.height:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,6 +18,7 @@ from timesink.render import Format
 from timesink.untrusted import scrub
 
 if TYPE_CHECKING:
+    from timesink.cluster import RankFile
     from timesink.cluster.map import Summarised
     from timesink.cluster.run import Run
     from timesink.verify.calibration import RunDeviation
@@ -53,7 +54,7 @@ def ranks(
     from timesink.cluster import without_credentials
 
     target = writing.sink([without_credentials(place) for place in places])
-    run = _run(places, engine)
+    run, files = _run(places, engine)
     for path, reason in run.quarantined:
         answer_is_partial(TimesinkError(f"{path}: {reason}"))
     for path, reason in run.damaged:
@@ -66,12 +67,12 @@ def ranks(
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 
-        page = ranks_page(run, top, partial(_look, run, not no_cache))
+        page = ranks_page(run, top, partial(_look, run, files, not no_cache))
     target.show(page)
     return 0
 
 
-def _run(places: list[str], engine: str) -> Run:
+def _run(places: list[str], engine: str) -> tuple[Run, Sequence[RankFile]]:
     from timesink.cluster import find_files
     from timesink.cluster.engines import engine_of
     from timesink.cluster.run import run_of
@@ -88,26 +89,31 @@ def _run(places: list[str], engine: str) -> Run:
     for warning in caught:
         if issubclass(warning.category, PlaintextScheduler):
             sys.stderr.write(f"timesink: warning: {scrub(str(warning.message))}\n")
-    return run
+    return run, files
 
 
 _READ_AGAIN: Final = 8  # ranks: those of a host
 
 
-def _look(run: Run, cache: bool, rank: int) -> str | None:
-    """What a diagnosis says of the late rank, from its file and those of some peers, where they lie on this machine."""
+def _look(run: Run, files: Sequence[RankFile], cache: bool, rank: int) -> str | None:
+    """What a diagnosis says of the late rank, from its file and those of some peers, where they are within reach."""
+    from timesink.cluster import access_errors
+    from timesink.cluster.map import within_reach
     from timesink.readers import read
     from timesink.views.ranks import late_in
 
+    file_of = {file.shown: file for file in files}
     source_of = dict(run.job.members.drop_nulls("device").select("rank", "source").iter_rows())
     own, peers = source_of.pop(rank, ""), sorted(source_of)
     peers = peers[:: -(-len(peers) // (_READ_AGAIN - 1)) or 1]
-    paths = sorted({Path(source.removeprefix("file://")) for source in (own, *map(source_of.__getitem__, peers))})
-    if not own or not peers or not all(path.is_file() for path in paths):
+    wanted = sorted({own, *map(source_of.__getitem__, peers)})
+    if not peers or not file_of.keys() >= set(wanted):
         return None
+    chosen = [file_of[shown] for shown in wanted]
     try:
-        return late_in(read(paths, cache=cache))
-    except TimesinkError:  # which says it for the file already, or they are no ranks without the others
+        with within_reach(chosen) as paths:
+            return late_in(read(paths, cache=cache and not any(file.is_remote for file in chosen)))
+    except access_errors(TimesinkError):  # which says it for the file already, or it lies on a worker's machine
         return None
 
 

@@ -54,6 +54,11 @@ class RankFile(Record, order=True):
         return self.shown.rstrip("/").rsplit("/", maxsplit=1)[-1]
 
     @property
+    def path(self) -> Path:
+        """Where it lies on this machine, unless it is remote."""
+        return Path(self.url.removeprefix("file://"))
+
+    @property
     def is_remote(self) -> bool:
         """Whether the file must be fetched before it is read."""
         return _is_url(self.url) and not self.url.lower().startswith("file://")

@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -57,13 +58,24 @@ def summarise(file: RankFile) -> Summarised:
 
 def _summarised(file: RankFile) -> Summarised:
     keep_freed()  # for the next file's tables: to have pages cleared anew takes a thirtieth of a rank's time
-    if not file.is_remote:
-        return _of_path(file, Path(file.url.removeprefix("file://")))
+    with within_reach([file]) as (path,):
+        return _of_path(file, path)
+
+
+@contextmanager
+def within_reach(files: Sequence[RankFile]) -> Iterator[list[Path]]:
+    """The files' paths; those behind an address are fetched, for as long as this lasts. Raises `access_errors`."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_fetched(file)) if file.is_remote else file.path for file in files]
+
+
+@contextmanager
+def _fetched(file: RankFile) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="timesink-") as folder:
         target = Path(folder) / file.name
         system, path = filesystem(file.url)
         system.get_file(path, str(target))
-        return _of_path(file, target)
+        yield target
 
 
 def _of_path(file: RankFile, path: Path) -> Summarised:

@@ -3,7 +3,7 @@
 import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
-from timesink.measures.counters import counts_one_way
+from timesink.measures.counters import counts_one_way, limiter
 from timesink.measures.counters.causes import gain_ns, launch_groups, most_ns
 from timesink.measures.counters.limiter import limits_of, why_unexplained
 from timesink.measures.counters.waste import Cause
@@ -71,7 +71,10 @@ def test_bytes_of_one_way_are_no_traffic(missing: str) -> None:
 
 
 @pytest.mark.parametrize(("blocks", "sms"), [(6, 128), (1, 132), (17, 68), (64, 68), (10, 20)])
-def test_a_page_of_levels_does_not_exclude_that_sms_stand_empty(blocks: int, sms: int) -> None:
+def test_a_page_of_levels_does_not_exclude_that_sms_stand_empty(
+    blocks: int, sms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limiter, "_NAMED", len(Cause))
     one = replace(kernel({f"gpu__dram_throughput{ELAPSED}": 0.5, "launch__sm_count": sms}), grid=(blocks, 1, 1))
     found = limits_of(one)
     told = why_unexplained(one) if found is None else str([found.limiter, *found.others])

@@ -28,7 +28,7 @@ class WireField:
 def varint(data: bytes | bytearray, at: int, end: int) -> tuple[int, int]:
     """The number that starts at byte `at`, and the offset of the byte after it."""
     value = shift = 0
-    for position in range(at, min(end, at + _LONGEST_VARINT)):
+    for position in range(at, min(end, len(data), at + _LONGEST_VARINT)):
         byte = data[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -18,7 +18,6 @@ from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
 from timesink.measures.ranks.lateness import (
     Lateness,
-    LatestRank,
     even_gain,
     lateness_of,
     latest_rank,
@@ -128,20 +127,14 @@ def ranks_verdict(waits: CollectiveWaits, late: Lateness, look: Look = lambda _:
     limits = rule_texts("straggler").limits
     if late.anchors.size < limits["collectives"].default:
         return f"{few_text(late)}. {waiting}"
-    worst = latest_rank(late, waits.job.ranks)
-    if not worst.is_late(limits["gain_ratio"].default):
-        return f"{_nobody_alone(waits, late, limits['gain_ratio'].default)}. {waiting}"
-    if (said := look(worst.rank)) is not None:
-        return f"{said or _late_at_times(worst)}. {waiting}"
+    worst, limit = latest_rank(late, waits.job.ranks), limits["gain_ratio"].default
+    said = look(worst.rank) if worst.is_late(limit) else ""
+    if said is not None:
+        return f"{said or _nobody_alone(waits, late, limit)}. {waiting}"
     row, late_by = late.of_rank(worst.rank)
     count, side = f"{row['late_count']} of {row['anchors']} collectives", SIDES[late_by][0]
     gain = f"without that the job, as it was recorded, gains {share_text(worst.gain_ratio)}"
     return f"rank {worst.rank} is late to {count} because of {side}; {gain}. {waiting}"
-
-
-def _late_at_times(worst: LatestRank) -> str:
-    gain = share_text(worst.gain_ratio)
-    return f"no straggler in usual steps (without the lateness of rank {worst.rank} all steps together gain {gain})"
 
 
 def late_in(trace: Trace) -> str:

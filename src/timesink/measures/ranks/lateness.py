@@ -14,10 +14,6 @@ latest of the others (the question of the straggler study of Lin et al., OSDI 20
 the others stood waiting for it with nothing to compute, and as far as the hosts of the others can keep that pace.
 
 `worth_of_rank` prices that gain per step, as low, expected and high.
-
-What each rank takes by itself without a profiler, and the step of the job from that: ranks wait for each other, in
-collectives and between the stages of a pipeline, and one that waits for a late one has that one's step. Recording slows
-hosts, and of some ranks more, so that what is waited for may be the profiler's.
 """
 
 from collections.abc import Collection, Mapping

@@ -21,7 +21,7 @@ from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.gains import beyond_error, in_order
 from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import longer_text, price, within_claim, worth_ms
-from timesink.diagnosis.registry import all_rules
+from timesink.diagnosis.registry import all_rules, find
 from timesink.diagnosis.rule import Limit, Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.sharing import share_claims
@@ -122,8 +122,7 @@ def ruling_of(name: str, trace: Trace) -> Ruling:
     """The ruling of the rule of that name in a diagnosis of the trace."""
     trace = telling(trace)
     barred = headline.not_diagnosable(trace)
-    (rule,) = (rule for rule in all_rules() if rule.card.name == name)
-    return _ruling(rule, trace, None if barred else usual_steps(trace), {}, barred)[0]
+    return _ruling(find(name), trace, None if barred else usual_steps(trace), {}, barred)[0]
 
 
 def _left_open(rulings: Iterable[Ruling]) -> Iterator[str]:

@@ -16,14 +16,7 @@ from timesink.diagnosis.words import number
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_by_step, waits_of
-from timesink.measures.ranks.lateness import (
-    Lateness,
-    even_gain,
-    lateness_of,
-    latest_rank,
-    may_hide,
-    rebalanced,
-)
+from timesink.measures.ranks.lateness import Lateness, even_gain, lateness_of, latest_rank, may_hide, rebalanced
 from timesink.measures.ranks.parity import differences, missing_text, ranks_text
 from timesink.model.trace import Trace
 from timesink.rules.communication.ranks import SIDES, few_text, unsure_text
@@ -163,13 +156,10 @@ def _nobody_alone(waits: CollectiveWaits, late: Lateness, limit: float) -> str:
 def _late_in_turns(late: Lateness) -> str:
     """Which ranks take turns at being late and what the job gains without that, by the limit that `timesink diagnose`
     goes by; '' where it is less."""
-    own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
     gain = even_gain(late)
-    alone = 2 * max(own.values(), default=0) > sum(own.values())
-    if len(own) < 2 or alone or gain <= rule_texts("ranks-imbalanced").limits["gain_ratio"].default:
+    if late.is_of_one or gain <= rule_texts("ranks-imbalanced").limits["gain_ratio"].default:
         return ""
-    latest = ranks_text(tuple(sorted(own, key=lambda rank: (-own[rank], rank))))
-    return f"{latest} take turns at being late, which costs the job {share_text(gain)}"
+    return f"{ranks_text(tuple(late.own_ns))} take turns at being late, which costs the job {share_text(gain)}"
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:

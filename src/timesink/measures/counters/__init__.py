@@ -323,7 +323,7 @@ def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
             yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
 
 
-_WAITS = "issue_stalled_"
+OF_WAITS = "issue_stalled"  # in the names of all counts of what warps wait for
 _BEYOND_SM = (Resource.DRAM, Resource.L2)
 _LIMITS_ALONE = 0.75  # of its peak: so busy a unit limits a kernel, whatever memory does
 _HALVED = 2.0  # on others its level is at most so many times as busy as the busiest of them
@@ -352,7 +352,7 @@ def missing_units(kernel: KernelCounters) -> Iterator[Leaf]:
 def _unmeasured_memory(kernel: KernelCounters) -> Iterator[Leaf]:
     """DRAM, busy all the time, where neither it nor L2 was measured, nor what warps wait for, and no unit is full."""
     is_measured = any(leaf.resource in _BEYOND_SM or leaf.busy >= _LIMITS_ALONE for leaf in leaves(kernel))
-    if not is_measured and not any(_WAITS in name for name in kernel.values):
+    if not is_measured and not any(OF_WAITS in name for name in kernel.values):
         yield Leaf(_OF_LEVEL[Resource.DRAM][0], Resource.DRAM, 1.0, 1.0)
 
 

@@ -256,9 +256,8 @@ def _decided(kernel: KernelCounters) -> KernelLimits | str:
     ]
     first = min(of_lead, key=lambda one: one.shares[lead])
     others = tuple(cause for cause in Cause if cause in wide.limiters - {lead})
-    bounds = {**wide.bounds} | {
-        cause: max(wide.bounds[cause], of) for cause, of in first.bounds.items() if isfinite(of)
-    }
+    known = {cause: max(wide.bounds[cause], of) for cause, of in first.bounds.items() if isfinite(of)}
+    bounds = {**wide.bounds, **known}
     return replace(first, bounds=bounds, smallest=wide.smallest, largest=wide.largest, others=others, lead=lead)
 
 

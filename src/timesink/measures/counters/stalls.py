@@ -5,7 +5,7 @@ from math import fsum
 
 from timesink.knowledge import Pattern
 from timesink.knowledge.metric_names import patterns
-from timesink.measures.counters import KernelCounters
+from timesink.measures.counters import OF_WAITS, KernelCounters
 from timesink.records import Record, field
 
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
@@ -92,7 +92,7 @@ def stalls_of(kernel: KernelCounters) -> Stalls | None:
 
 
 def _matching(kernel: KernelCounters, pattern: Pattern) -> dict[str, float]:
-    matches = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
+    matches = ((pattern.match(name), value) for name, value in kernel.values.items() if OF_WAITS in name)
     return {
         match.group(1): value
         for match, value in matches

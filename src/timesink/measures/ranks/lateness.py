@@ -57,6 +57,18 @@ class Lateness(Record, eq=False):
     span_ns: int
     host_busy: pl.DataFrame
 
+    @property
+    def own_ns(self) -> dict[int, int]:
+        """By rank how late it is of itself, of those that are, the latest first."""
+        own = self.ranks.filter(pl.col("own_ns") > 0).sort("own_ns", "rank", descending=[True, False])
+        return dict(own.select("rank", "own_ns").rows())
+
+    @property
+    def is_of_one(self) -> bool:
+        """Whether one rank is late for longer than all others together."""
+        own = self.own_ns.values()
+        return 2 * max(own, default=0) > sum(own)
+
     def of_rank(self, rank: int) -> tuple[dict[str, Any], str]:
         """The row of a rank in `ranks`, and the column that has most of its lateness, the first of equals."""
         row = self.ranks.row(by_predicate=pl.col("rank") == rank, named=True)

@@ -1,4 +1,8 @@
-"""How long each rank's host takes for a step, and how long the job takes without the profiler."""
+"""How long each rank's host takes for a step, and how long the job takes without the profiler.
+
+Ranks wait for each other, so that one which waits for a late one has that one's step; and recording slows some hosts
+more than others, so that what is waited for may be the profiler's.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -153,7 +153,6 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
     late = lateness(trace)
     if late.anchors.size < 2:
         return NotApplicable("fewer than two collectives hold all ranks up")
-    own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
     gain = even_gain(late)
     if gain <= limits["gain_ratio"]:
         is_open = may_hide(waits, late, limits["gain_ratio"])
@@ -161,18 +160,18 @@ def _uneven(trace: Trace, limits: Limits) -> Rows:
             late_ranks = f"ranks may be late in turns, for {share_text(likely)}, but {_agreement(waits)}"
             return Undecided(late_ranks, f"more steps of every rank: {_CAPTURE}")
         return [Row((-1, -1), {"gain_ratio": gain})]
-    if 2 * max(own.values(), default=0) > sum(own.values()):
+    if late.is_of_one:
         return NotApplicable("one rank has more than half of the lateness: it is late, the others are not unequal")
     held_ns, period = as_often_ns(trace, gain)
     held_ms, error = held_ns / NS_PER_MS, assumed.GAIN_ERROR.value
     saved_ms = held_ms * (1 - left_by_balance(late))
-    latest = sorted(own, key=lambda rank: (-own[rank], rank))
+    latest = tuple(late.own_ns)
     sums = {name: int(late.ranks[name].sum()) for name in _SHARED_SIDES}
     late_by = max(sums, key=lambda name: sums[name])
     why = said_in_turn(trace, [*_in_turn(trace, late, latest)]) if late_by == "host_ns" else SaidReason()
     figures = {
         "gain_ratio": gain,
-        "latest": ranks_text(tuple(latest)),
+        "latest": ranks_text(latest),
         "side": _SHARED_SIDES[late_by] + why.does,
         "held": _held(trace, held_ns, period),
         **{f"{name[:-2]}ms": summed_ns / NS_PER_MS for name, summed_ns in sums.items()},

@@ -170,7 +170,8 @@ def _per_step(trace: Trace) -> pl.DataFrame:
         (pl.col("start_ns") >= pl.col("from_ns")) & (pl.col("start_ns") < pl.col("to_ns"))
     )
     runs, length = 1 / pl.col("steps"), (pl.col("end_ns") - pl.col("start_ns")) / pl.col("steps")
-    return kernels.group_by("rank", *shape).agg(runs.sum().alias("runs"), length.sum().alias("length_ns"))
+    counts = kernels.group_by("rank", *shape).agg(runs.sum().alias("runs"), length.sum().alias("length_ns"))
+    return counts.sort("rank", *shape)  # so that sums of them end in the same digits each time
 
 
 def beside_peers(trace: Trace, rank: int) -> pl.DataFrame:
@@ -181,4 +182,4 @@ def beside_peers(trace: Trace, rank: int) -> pl.DataFrame:
     theirs = counts.filter(pl.col("rank") != rank).group_by(shape).agg(pl.col("runs", "length_ns").sum() / peers)
     own = counts.filter(pl.col("rank") == rank).drop("rank")
     both = own.join(theirs, on=shape, how="full", suffix="_peers", coalesce=True, nulls_equal=True)
-    return both.with_columns(pl.col("runs", "length_ns", "runs_peers", "length_ns_peers").fill_null(0.0))
+    return both.sort(shape).with_columns(pl.col("runs", "length_ns", "runs_peers", "length_ns_peers").fill_null(0.0))

@@ -228,7 +228,7 @@ OF_KIND = {
     "kernels_contended": "communication_exposed", "exchange_repeated": "communication_exposed",
     "slow_link": "communication_exposed", "small_grids": "occupancy", "busy_not_working": "occupancy",
     "unused_lanes": "occupancy", "tiny_kernels": "pointwise_unfused", "allocator_churn": "allocator",
-    "fragmentation": "allocator",
+    "fragmentation": "allocator", "unrecorded_code": "host_python",
 }  # fmt: skip
 """Causes that answer for a planted one: the kind that they are of."""
 THROUGH_HOST = (("NCCL_P2P_DISABLE", "1"),)

@@ -34,6 +34,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, GPU_METRICS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.records import replace
+from timesink.units import time_text
 
 MS = 1_000_000
 
@@ -151,10 +152,45 @@ def test_a_device_that_works_for_a_moment_of_what_was_recorded_is_not_called_hea
     found = diagnose(full(1000, 100, 2981), rules=[rule("AAA101", Clear(()))])
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The GPU is busy 100 % of the 1.00 ms window. The rest of the recorded 2.00 ms has no GPU work, "
-        "and what fills it is not known."
+        "The GPU is busy 100 % of the 1.00 ms window. The rest of the recorded 2.00 ms has no GPU work: "
+        "cudaGetDevice takes 991 us of it."
     )
     assert diagnose(full(1000, 100, 2979), rules=[rule("AAA101", Clear(()))]).bottleneck is Bottleneck.NONE
+
+
+_UNKNOWN = ", and what fills most of it is not known"
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "said"),
+    [
+        ("api_calls", "cuModuleUnload 100 590, cuModuleUnload 600 1100", ": cuModuleUnload takes 990 us of it"),
+        ("api_calls", "cudaFree 100 500, cudaFree 490 700, cuInit 700 1200", ": cudaFree takes 600 us of it"),
+        ("api_calls", "cudaFree 100 200, cuInit 1990 2000", _UNKNOWN),
+        ("host_ops", "aten::sort 100 1900", ": aten::sort takes 1.80 ms of it"),
+        ("host_ops", "aten::sort 100 900, aten::add 1890 1900", _UNKNOWN),
+        ("api_calls", "cudaDeviceSynchronize -90 -40, cuInit 1990 2000", _UNKNOWN),  # beside the work
+    ],
+)
+def test_what_fills_a_recording_without_gpu_work_is_named(table: str, rows: str, said: str) -> None:
+    """Ten kernels within 100 us, and what was recorded after them."""
+    named = [row.split() for row in rows.split(", ")]
+    lines = "".join(f"| {n} | 1 | {name} | {start} | {end} |\n" for n, (name, start, end) in enumerate(named))
+    ops = "".join(f"| {n} | 7 | {n} | reduce_kernel_{n} | {10 * n - 100} | {10 * n - 90} |\n" for n in range(10))
+    named = [(f"cudaLaunchKernel {n - 120} {n - 119}").split() for n in range(10)]
+    calls = "".join(f"| {n} | {n} | 1 | {name} | {start} | {end} |\n" for n, (name, start, end) in enumerate(named))
+    parts = [f"| device_ops | stream | correlation | name | start_us | end_us |\n{ops}"]
+    parts.append(f"| api_calls | correlation | thread | name | start_us | end_us |\n{calls}")
+    if table == "api_calls":
+        lines = lines.replace("| 1 |", "| 99 | 1 |")
+        parts[1] += lines
+    else:
+        parts.append(f"| {table} | thread | name | start_us | end_us |\n{lines}")
+    given = trace_of("\n".join(parts))
+    length = time_text(given.extent_ns[1] - given.extent_ns[0])
+    assert diagnose(given, rules=[rule("AAA101", Clear(()))]).statement.endswith(
+        f"The rest of the recorded {length} has no GPU work{said}."
+    )
 
 
 @pytest.mark.parametrize(

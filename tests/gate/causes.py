@@ -34,6 +34,7 @@ _BLAMED: Final[Mapping[Bottleneck, tuple[str, ...]]] = {
     Bottleneck.RECOMPILATION: ("compile",),
     Bottleneck.OPERATING_SYSTEM: ("os_call",),
     Bottleneck.LATE_START: ("unexplained",),
+    Bottleneck.UNRECORDED_CODE: ("python", "unrecorded_code", "logging", "checkpoint"),
     Bottleneck.HOST_PYTHON: ("python", "unrecorded_code", "logging", "checkpoint"),
     Bottleneck.LAUNCH_BOUND: LAUNCHING_CAUSES,
     Bottleneck.HOST_TO_DEVICE_COPY: _OF_COPIES,
@@ -62,6 +63,22 @@ def causes_are_owned(of: Answers) -> Iterator[str]:
         ratio = held / blamed if blamed else 0.0  # of the step, as the bar is: a warm-up has causes of its own
         if ratio < _GREATER_PART:
             yield f"{name} takes {share} % of the step, of which findings claim {ratio:.0%}"
+
+
+def unrecorded_time_is_named_so(of: Answers) -> Iterator[str]:
+    """Time of the CPU of which nothing was recorded is *unrecorded code* in its row as on the bar: of one time, one
+    name."""
+    unrecorded = {part.device: part.intervals for part in blamed_time(of.trace, ("unrecorded_code",))}
+    for card, finding in of.diagnosis.findings:
+        for device, part in finding.claim.intervals.items() if card.code == "IDL104" else ():
+            most = 2 * (part & unrecorded[device]).total_ns > part.total_ns
+            is_named = finding.bottleneck is Bottleneck.UNRECORDED_CODE
+            if most != is_named and (most or finding.fix):  # a wait for work has none
+                yield f"{finding.name}, whose time is {'' if most else 'not '}mostly unrecorded: {finding.message}"
+    for row in of.rows:
+        parts = sum(of.bar.get(IDLE_WORDS[cause], 0.0) for cause in ("python", "logging", "checkpoint"))
+        if row.name == "host-python" and of.bar.get("unrecorded code", 0.0) > parts + of.bar.get("other", 0.0):
+            yield f"host-python below a bar of {dict(of.bar)}"
 
 
 def exchanges_are_told_apart(of: Answers) -> Iterator[str]:

@@ -25,6 +25,7 @@ from tests.gate.causes import (
     more_blocks_bring_no_page,
     one_cause,
     start_up_names_its_whole,
+    unrecorded_time_is_named_so,
     waits_cost_what_they_win,
 )
 from tests.gate.doors import (
@@ -342,7 +343,8 @@ LAWS: Final[tuple[Law, ...]] = (
     parts_sum, percentages_divide, one_whole, one_budget, idle_time_is_of_the_bar, saves_no_more_than_is_taken,
     one_price, dearest_first, one_name, nothing_above, every_cause_owned,
     clear_below_limits, gain_within_share, ordered_intervals, fits_one_screen, one_price_for_all_doors,
-    advice_can_be_followed, causes_are_owned, exchanges_are_told_apart, copies_are_mended_in_their_direction, one_cause,
+    advice_can_be_followed, causes_are_owned, unrecorded_time_is_named_so, exchanges_are_told_apart,
+    copies_are_mended_in_their_direction, one_cause,
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
     guessed_steps_hold_the_work, exchanges_have_work_beside_them, more_blocks_bring_no_page, start_up_names_its_whole,
     types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,

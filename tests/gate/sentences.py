@@ -63,7 +63,7 @@ def false_sentences(diagnosis: Diagnosis, trace: Trace, accumulates: int = 1) ->
 def _texts(diagnosis: Diagnosis) -> Iterator[str]:
     yield from (diagnosis.statement, *diagnosis.statements)
     for _, finding in diagnosis.findings:
-        yield from (finding.message, saving_text(finding))
+        yield from (finding.message, saving_text(finding), *(shown.measured.unit or "" for shown in finding.evidence))
 
 
 def _verdict(diagnosis: Diagnosis) -> Iterator[str]:

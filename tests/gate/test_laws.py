@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.gate.answers import Answers
-from tests.gate.causes import causes_are_owned
+from tests.gate.causes import causes_are_owned, unrecorded_time_is_named_so
+from tests.gate.programs import Program
 from tests.gate.sentences import false_sentences
+from tests.gate.test_siblings import steps, told
 
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Quantity
 from timesink.measures.steps.per_step import step_windows
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -90,3 +92,20 @@ def test_a_cause_of_the_step_without_its_finding_is_caught(demo: tuple[Diagnosis
     )
     (fault,) = causes_are_owned(Answers("false", trace, replace(diagnosis, findings=found)))
     assert fault.startswith("host sync takes 6.68 % of the step, of which findings claim 0%")
+
+
+@pytest.mark.parametrize("profiler", ["kineto", "nsys"])
+def test_unrecorded_time_by_another_name_is_caught(profiler: str, tmp_path: Path) -> None:
+    program = Program()
+
+    def step() -> None:
+        program.launch("void at::native::elementwise_kernel<128, 2>(int)", 2000)
+        program.wait()
+        program.pause(3000)
+
+    trace, diagnosis = told(steps(program, step), profiler, tmp_path)
+    assert list(unrecorded_time_is_named_so(Answers("true", trace, diagnosis))) == []
+    assert diagnosis.findings[0][1].bottleneck is Bottleneck.UNRECORDED_CODE
+    false = first(diagnosis, bottleneck=Bottleneck.HOST_PYTHON)
+    faults = " ".join(unrecorded_time_is_named_so(Answers("false", trace, false)))
+    assert "mostly unrecorded" in faults and "below a bar" in faults

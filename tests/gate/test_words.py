@@ -17,6 +17,7 @@ WRONG = {
     ),
     "two ends of a sentence": ("is late.. It", "waits; ; a fix", "done.; next", "what it is:. To", "so it goes;: no"),
     "a word twice": ("of of the step", "the the GPU", "waits for for it", "is is idle", "in in range"),
+    "a power of ten": ("has 3.5e+03 kernels", "1e6 calls", "takes 2.1e-05 ms", "of 9.99e+12 bytes", "4e+00 x"),
     "a note cut short": (
         "lost: graph replays as a who…r each", "note: the profiler slo…x", "lost: 3 rows whi…", "note: steps are gue…",
         "lost: nsys wa… (96 times)",
@@ -28,6 +29,7 @@ RIGHT = (
     "1 kernel takes 50.0 % longer; rank 1 streams data; launch 12, gemm 128x96; GPU 1 runs 25 regions of 2 graphs",
     "register spills, atomics, uncoalesced or latency bound (its L2 is 9.43 % busy)",
     "lost: graph replays were recorded as a whole… (-v)",
+    "gemm_e4m3 128x64_1e, fp8 e5m2, libcudart.so.1e3, 0x1e5",
     "-1 launch, +88 launches, -21 points, -3.11 ms per step",
 )
 

@@ -26,6 +26,7 @@ KINDS = {
     "or after or": re.compile(r"\b[a-z]+ or [a-z ]+ or [a-z ]+ or\b"),
     "two ends of a sentence": re.compile(r"[.;:] ?[.;:](?!\.)(?= |$)(?<!::)"),
     "a word twice": re.compile(r"\b(the|of|a|is|in|and|to|for) \1\b"),
+    "a power of ten": re.compile(r"(?<![\w.])\d(?:\.\d+)?e[+-]?\d+\b"),
     "a note cut short": re.compile(r"^(?:lost|note): [^\n]*…(?! \(-v\))", re.MULTILINE),
 }
 

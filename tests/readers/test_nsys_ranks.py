@@ -92,6 +92,33 @@ gpuId cudaId pid
     ]
 
 
+_OF_2021 = """
+TARGET_INFO_CUDA_GPU
+deviceId name globalMemorySize l2CacheSize coreClockRate numMultiprocessors computeCapabilityMajor pid
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "seen"),
+    [
+        ('0 "Tesla V100" 32510 6291456 1380000 80 7 7', [(0, "Tesla V100", 80, 7, 34089205760, 6291456, 1.38e9)]),
+        ('0 "Tesla V100" 0 0 0 80 7 7', [(0, "Tesla V100", 80, 7, None, None, None)]),
+        ('0 "a" 1 2 3 4 5 7\n0 "a" 1 2 3 4 5 8', [(0, "a", 4, 5, 1048576, 2, 3000.0)]),  # of two processes
+        ('1 "b" 1 2 3 4 5 7\n0 "a" 1 2 3 4 5 7', [(0, "a", 4, 5, 1048576, 2, 3e3), (1, "b", 4, 5, 1048576, 2, 3e3)]),
+        ('1 "b" 1 2 3 4 5 7', [(0, *[None] * 6), (1, "b", 4, 5, 1048576, 2, 3e3)]),  # not of the one that worked
+    ],
+)
+def test_gpus_are_described_where_exports_of_2021_do(export, gpus: str, seen: list[tuple[object, ...]]) -> None:
+    columns_of = ("device", "name", "sm_count", "compute_major", "memory_bytes", "l2_bytes", "clock_hz")
+    assert columns(export(ONE_KERNEL, _OF_2021 + gpus), DEVICES, *columns_of) == seen
+
+
+def test_gpus_of_the_machine_go_before_those_that_cuda_saw(export) -> None:
+    newer = 'TARGET_INFO_GPU\nid name\n0 "newer"'
+    both = export(ONE_KERNEL, _OF_2021 + '0 "older" 1 2 3 4 5 7', newer)
+    assert columns(both, DEVICES, "device", "name") == [(0, "newer")]
+
+
 few, times = st.integers(0, 2), st.integers(-3, 3)
 calls = st.lists(st.tuples(few, few, few, times, st.integers(0, 2)), max_size=12)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.headline import QUIET, all_alike, has_empty_steps, not_diagnosable, step_ms, unfilled
 from timesink.diagnosis.rule import Limit
@@ -30,8 +31,9 @@ from timesink.measures.timeline import device_names, device_timeline
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.known import known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
+from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, KERNEL_PROFILES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted import shortened
@@ -206,11 +208,26 @@ def _mostly_without_device(trace: Trace) -> str:
     if period_name(trace) != "window":
         return ""
     window_ns = max(budget.span_ns for budget in device_timeline(trace))
-    extents = (trace.of_ranks({rank}).extent_ns for rank in trace.rank_numbers)
-    recorded_ns = max(last_ns - first_ns for first_ns, last_ns in filter(None, extents))
-    if window_ns >= _MOSTLY * recorded_ns:
+    extents = {rank: trace.of_ranks({rank}).extent_ns or (0, 0) for rank in trace.rank_numbers}
+    rank, (first_ns, last_ns) = max(extents.items(), key=lambda of: of[1][1] - of[1][0])
+    if window_ns >= _MOSTLY * (last_ns - first_ns):
         return ""
-    return f"the rest of the recorded {time_text(recorded_ns)} has no GPU work, and what fills it is not known"
+    rest = f"the rest of the recorded {time_text(last_ns - first_ns)} has no GPU work"
+    ops = trace[DEVICE_OPS].filter(rank=rank)
+    within = Intervals.one(int(ops["start_ns"].min() or 0), int(ops["end_ns"].max() or 0))  # type: ignore[arg-type]
+    return f"{rest}{_filling(trace, rank, Intervals.one(first_ns, last_ns) - within)}"
+
+
+def _filling(trace: Trace, rank: int, rest: Intervals) -> str:
+    """What of the calls and operators that were recorded fills a rank's time."""
+    tables = [trace.get(table).filter(rank=rank) for table in (API_CALLS, HOST_OPS)]
+    rows = pl.concat(table.select(pl.col("name").cast(pl.String), "start_ns", "end_ns") for table in tables)
+    rows = rows.with_columns(held=pl.Series(rest.covered_ns(rows["start_ns"], rows["end_ns"])))
+    if (Intervals.of(rows) & rest).total_ns < _MOSTLY * rest.total_ns:
+        return ", and what fills most of it is not known"
+    longest = rows.group_by("name").agg(pl.col("held").sum()).sort("held", "name")["name"][-1]
+    own_ns = (Intervals.of(rows.filter(name=longest)) & rest).total_ns
+    return f": {shortened(longest, _LONGEST)} takes {time_text(own_ns)} of it"
 
 
 def _mostly_outside(trace: Trace) -> str:

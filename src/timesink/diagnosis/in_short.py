@@ -5,14 +5,14 @@ from typing import Final
 
 import polars as pl
 
-from timesink.diagnosis.words import number, period_text
+from timesink.diagnosis.words import number, per_what, period_text
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage, pipeline
 from timesink.measures.compile.summary import compile_counters
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.steps import steps
 from timesink.measures.steps.engine import engine_late
 from timesink.measures.steps.parts import pacing_windows, step_kinds
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
+from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
 from timesink.measures.steps.phases import host_phases, micro_batches, phases
 from timesink.measures.steps.slow_steps import of_usual_steps, slow_rates
 from timesink.measures.timeline import device_timeline
@@ -192,7 +192,7 @@ def _overlap(trace: Trace) -> str:
 
 def _compilation(trace: Trace) -> str:
     counters = compile_counters(trace)
-    counts, per = [], "per step" if period_name(trace) == "step" else "in the window"
+    counts, per = [], per_what(trace)
     if COMPILE_EVENTS in trace:
         counts.append(f"graph breaks {counters['graph_breaks']:.0f}, recompilations {counters['recompilations']:.0f}")
         counts += ["if TORCH_LOGS named them"] if is_silent(trace) else []

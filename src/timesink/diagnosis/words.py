@@ -121,9 +121,13 @@ def of_step(trace: Trace, device: Device, intervals: Intervals) -> OfPeriod:
 def per_period(trace: Trace, count: float) -> str:
     """A number of things in a step: ``6 per step``, ``1 in 13 steps``; in the recorded window, where there are none."""
     shown = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
-    if period_name(trace) != "step":
-        return f"{shown} in the window"
-    return f"1 in {1 / count:.0f} steps" if 0 < count <= 0.5 else f"{shown} per step"
+    per = per_what(trace)
+    return f"1 in {1 / count:.0f} steps" if 0 < count <= 0.5 and per == "per step" else f"{shown} {per}"
+
+
+def per_what(trace: Trace) -> str:
+    """What counts are of: ``per step``, or ``in the window`` where there are no steps."""
+    return "per step" if period_name(trace) == "step" else "in the window"
 
 
 def number(count: float, noun: str, plural: str = "") -> str:

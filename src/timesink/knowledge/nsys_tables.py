@@ -106,6 +106,10 @@ GPUS: Final = _table(
     "TARGET_INFO_GPU", "l2CacheSize totalMemory memoryBandwidth clockRate",
     int32="id cuDevice smCount computeMajor computeMinor", text="name", required="id",
 )
+CUDA_GPUS: Final = _table(
+    "TARGET_INFO_CUDA_GPU", "l2CacheSize globalMemorySize coreClockRate",
+    int32="deviceId numMultiprocessors computeCapabilityMajor computeCapabilityMinor", text="name", required="deviceId",
+)
 CUDA_DEVICES: Final = _table("TARGET_INFO_CUDA_DEVICE", "pid", int32="gpuId cudaId", required="gpuId cudaId pid")
 METRIC_NAMES: Final = _table(
     "TARGET_INFO_GPU_METRICS", "typeId metricId", text="metricName", required="typeId metricId",
@@ -132,7 +136,7 @@ EVENT_TYPES: Final = _table("ENUM_NSYS_EVENT_TYPE", "id", text="name label", req
 DECLARED: Final = (
     KERNELS, COPIES, SETS, GRAPHS, SYNCHRONISATIONS, CUDA_EVENTS, CALLS, OS_RUNTIME, GRAPH_NODE_EVENTS, CUBLAS,
     CUDNN, OVERHEAD, CUDA_OVERHEAD, NVTX, *MPI, MPI_RANKS, SCHEDULING, CPU_SAMPLES, SAMPLE_CHAINS, CALL_CHAINS,
-    CALL_STACKS, PYTHON_STACKS, PYTHON_SCHEMAS, THREAD_NAMES, MEMORY_USAGE, GPUS, CUDA_DEVICES, METRIC_NAMES,
+    CALL_STACKS, PYTHON_STACKS, PYTHON_SCHEMAS, THREAD_NAMES, MEMORY_USAGE, GPUS, CUDA_GPUS, CUDA_DEVICES, METRIC_NAMES,
     METRICS, STRINGS, SESSION_START, DIAGNOSTICS, *EXPORT_META, CAPTURE_META, SYSTEM_INFO, MEMORY_KINDS,
     COPY_KINDS, SYNC_KINDS, OVERHEAD_TYPES, MEMORY_ACTIONS, SCHEDULER_STATES, EVENT_TYPES,
 )

@@ -19,7 +19,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
-from timesink.diagnosis.words import number, of_period
+from timesink.diagnosis.words import number, of_period, per_period
 from timesink.fixes import Fix
 from timesink.fixes.replays import batch_units, batched_kernels, extra_kernels
 from timesink.fixes.work import (
@@ -95,8 +95,9 @@ def _rows_of(measure: Callable[[Trace], Iterable[ExtraWork] | None], fix: Fix) -
 def _constants(trace: Trace) -> Iterator[Row]:
     for measure, variant in ((rebuilt_constants, ""), (sent_constants, "sent")):
         works, most = measure(trace)
+        times = per_period(trace, most).replace(" ", " times ", 1)
         for work in works:
-            row = replace(_extra_row(trace, work, BUILD_ONCE, most=most), variant=variant)
+            row = replace(_extra_row(trace, work, BUILD_ONCE, most=times), variant=variant)
             yield row if not variant else replace(row, where=partial(_made_at, trace, work))
 
 

@@ -23,7 +23,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.diagnosis.words import per_period
+from timesink.diagnosis.words import per_period, per_what
 from timesink.fixes import Fix
 from timesink.fixes.advised import LESS_HOST_WORK, NO_RECOMPILATION
 from timesink.fixes.compute import CUDA_GRAPH
@@ -102,9 +102,14 @@ def _host_goes(
 
 
 def _in_python(trace: Trace) -> Iterator[Row]:
-    """Of a program that nothing shows to be Python the code, and so the gain, is not known: at most all of it."""
-    variant = "python" if _is_python(trace) else "unrecorded_code"
-    yield from _if_it_works(trace, python_time(trace), variant, LESS_HOST_WORK if variant == "python" else None)
+    """Named as the greater part of it is; of a program that nothing shows to be Python the code, and so the gain, is
+    not known: at most all of it."""
+    is_python, fix = _is_python(trace), LESS_HOST_WORK if _is_python(trace) else None
+    of_device = {blamed.device: blamed.intervals for blamed in blamed_time(trace, ("unrecorded_code",))}
+    for blamed in python_time(trace):
+        unrecorded = blamed.intervals & of_device[blamed.device]
+        told = "python" if 2 * unrecorded.total_ns < blamed.intervals.total_ns else "unrecorded_python"
+        yield from _if_it_works(trace, (blamed,), told if is_python else "unrecorded_code", fix)
 
 
 def _in_system(trace: Trace) -> Iterator[Row]:
@@ -229,9 +234,9 @@ def _count_waits(trace: Trace, row: Row, _: object) -> tuple[dict[str, Any], tup
     """How many blocking calls a step makes, and objects it exchanges pickled."""
     rank = row.device[0]
     calls = synchronisations(trace).calls.filter(pl.col("rank") == rank)["start_ns"]
-    count, pickled = begun_per_step(trace, rank, calls), pickled_per_step(trace, rank)
-    facts = [Evidence("blocking calls", Quantity(count, "per step"), "calls within the steps")]
-    facts += [Evidence("pickled objects", Quantity(pickled, "per step"), _PICKLED)] if pickled else []
+    count, pickled, per = begun_per_step(trace, rank, calls), pickled_per_step(trace, rank), per_what(trace)
+    facts = [Evidence("blocking calls", Quantity(count, per), "calls within the steps")]
+    facts += [Evidence("pickled objects", Quantity(pickled, per), _PICKLED)] if pickled else []
     objects = {"objects": per_period(trace, pickled), "gather": _TENSORS} if pickled else {}
     return {"calls": per_period(trace, count), **objects}, tuple(facts)
 

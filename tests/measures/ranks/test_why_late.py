@@ -136,7 +136,12 @@ def late_device(own: str, peers: str = "gemm 132 10 700, relu 64 10 60") -> Trac
         ("gemm 132 10 1400, relu 128 10 120", "larger"),
         ("wide 132 10 1400, relu 128 10 120", "larger"),
         ("gemm 132 10 1400, relu 64 10 120", "slower"),
-        ("gemm 132 10 700, relu 64 10 60, eval 132 1 300", "more"),
+        ("gemm 132 10 700, relu 64 10 60, eval 132 1 300", "other"),  # nothing of a pass but one kernel
+        ("gemm 132 90 6300, relu 64 10 60", "other"),  # matmuls alone: a load beside the step
+        ("gemm 132 10 700, relu 64 10 60, lerp 9 64 640", "other"),  # no matmul: averages of weights
+        ("gemm 132 10 700, relu 64 10 60, gemm 16 8 400, gelu 9 8 80", "more"),  # a pass of another size
+        ("gemm 132 14 980, relu 64 10 60, gelu 64 1 60", "more"),
+        ("gemm 132 10 700, relu 64 40 240", "other"),
     ],
 )
 def test_a_late_gpu_runs_more_kernels_or_larger_or_slower_ones(own: str, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
+from timesink.knowledge.kernels import PRODUCTS, decode
 from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.idle.before_launches import slow_operators
@@ -19,6 +20,7 @@ from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline import Device, device_timeline, of_device
 from timesink.model.arrays import median
 from timesink.model.intervals import Intervals
+from timesink.model.names import of_each
 from timesink.model.schema import picked
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -26,9 +28,10 @@ from timesink.records import Record, field
 
 Reason = Literal[
     "loader", "copies", "sync", "allocator", "compile", "checkpoint", "garbage_collection", "logging", "os_call",
-    "python", "launches", "operators", "more", "larger", "slower",
+    "python", "launches", "operators", "more", "other", "larger", "slower",
 ]  # fmt: skip
-"""Of a late CPU, but for the last three: more kernels than the peers run, larger ones, or slower ones."""
+"""Of a late CPU, but for the last four: more kernels than the peers run, of more passes or of other work; larger ones,
+or slower ones."""
 
 _CAUSES: Final[Mapping[Reason, tuple[str, ...]]] = {
     "loader": ("loader",),
@@ -49,6 +52,7 @@ _SAME: Final = 0.9  # of the runs on the same grids: larger inputs change those 
 _PEERS: Final = 16  # are enough for a median
 _ALIKE: Final = 1.1  # times as many runs: that alone says so
 _MORE: Final = 1.02  # times as many: where these take most of what is beyond
+_FEW: Final = 0.05  # of the kernels beyond the peers': a pass has matmuls, and others between them
 
 
 class WhyLate(Record, eq=False):
@@ -86,9 +90,21 @@ def why_host_is_late(trace: Trace, device: Device) -> WhyLate | None:
         place["range"] = prepared.name
     runs = peers_runs = 0.0
     if reason == "launches":
-        runs, peers_runs = beside_peers(trace, device[0]).select(pl.sum("runs", "runs_peers")).row(0)
-    told: Reason = "more" if runs > _ALIKE * peers_runs > 0 else _in_operators(trace, device, reason, part)
+        kernels = beside_peers(trace, device[0])
+        runs, peers_runs = kernels.select(pl.sum("runs", "runs_peers")).row(0)
+        if runs > _ALIKE * peers_runs > 0:
+            return WhyLate(_of_more(kernels), beyond[reason], share, part, place, runs, peers_runs)
+    told = _in_operators(trace, device, reason, part)
     return WhyLate(told, beyond[reason], share, part, place, runs, peers_runs)
+
+
+def _of_more(kernels: pl.DataFrame) -> Reason:
+    """Whether kernels beyond the peers' are of passes, which run matmuls and others, or of other work."""
+    runs = kernels["runs"] - kernels["runs_peers"]
+    beyond = kernels.select("name").with_columns(runs=runs.clip(0))
+    products = beyond.filter(of_each(beyond["name"], lambda name: decode(name).family in PRODUCTS, pl.Boolean))
+    share = float(products["runs"].sum()) / float(beyond["runs"].sum())
+    return "more" if _FEW < share < 1 - _FEW else "other"
 
 
 def why_host_waits(trace: Trace, device: Device, within: Intervals) -> WhyLate | None:
@@ -150,7 +166,7 @@ def why_device_is_late(trace: Trace, device: Device) -> WhyLate | None:
     extra = (1 - pl.col("runs_peers") / pl.col("runs")).clip(0).fill_nan(0.0) * pl.col("length_ns")
     reason: Reason = "larger"
     if runs > _ALIKE * usual or (runs > _MORE * usual and kernels.select(extra.sum()).item() > _MOST * beyond_ns):
-        reason = "more"
+        reason = _of_more(kernels)
     elif same > _SAME * usual:
         reason = "slower"
     more = kernels.with_columns(beyond_ns=pl.col("length_ns") - pl.col("length_ns_peers"))

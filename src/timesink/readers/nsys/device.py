@@ -175,13 +175,26 @@ _DESCRIBED = {
 
 def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """`devices`: what each rank could see, and what it used; `worked` holds (rank, device)."""
-    gpus = session.export.read(nsys_tables.GPUS).unique("id", keep="first", maintain_order=True)
+    gpus = _gpus(session).unique("id", keep="first", maintain_order=True)
     ordinals = _gpu_of_ordinal(session, gpus)
     rows = [(*row, ordinals.get(row, row[1])) for row in sorted({*worked, *ordinals})]
     seen = pl.DataFrame(rows, {"rank": pl.Int32, "device": pl.Int32, "id": pl.Int32}, orient="row")
     seen = seen.join(gpus, on="id", how="left", maintain_order="left")
     stated = {ours: seen[theirs].replace("" if theirs == "name" else 0, None) for ours, theirs in _DESCRIBED.items()}
     return DEVICES.build({"rank": seen["rank"], "device": seen["device"], **stated})
+
+
+def _gpus(session: ExportReading) -> pl.DataFrame:
+    """The GPUs of the machine; where only those that CUDA saw were exported, as in 2021, these."""
+    gpus = session.export.read(nsys_tables.GPUS)
+    if gpus.height:
+        return gpus
+    older = session.export.read(nsys_tables.CUDA_GPUS)
+    own = {"id": "deviceId", "cuDevice": "deviceId", "smCount": "numMultiprocessors", "name": "name"}
+    own |= {"computeMajor": "computeCapabilityMajor", "computeMinor": "computeCapabilityMinor"}
+    mib, khz = older["globalMemorySize"] * (1 << 20), older["coreClockRate"] * 1000
+    known = older.select("l2CacheSize", **own)
+    return pl.concat([gpus, known.with_columns(totalMemory=mib, clockRate=khz)], how="diagonal")
 
 
 def _gpu_of_ordinal(session: ExportReading, gpus: pl.DataFrame) -> dict[tuple[int, int], int]:
@@ -210,7 +223,7 @@ def gpu_metrics(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl
     session.note(NoteKind.DATA_LOSS, "samples of counters that the file does not name", lost, GPU_METRICS)
     frame = frame.drop_nulls("metricName") if lost else frame
     gpu = pl.Series("gpu", frame["typeId"].to_numpy() & _GPU_IN_TYPE, dtype=pl.Int64)
-    ordinals = _gpu_of_ordinal(session, session.export.read(nsys_tables.GPUS))
+    ordinals = _gpu_of_ordinal(session, _gpus(session))
     lowest_last = sorted(ordinals.items(), reverse=True)
     user_of = {number: user for user, number in sorted(lowest_last, key=lambda one: one[0] in worked)}
     numbers = gpu.unique(maintain_order=True)

@@ -30,6 +30,7 @@ class _Words(Record):
     advice: str = ""
 
 
+_RUNS: Final = "has {runs:,g} kernels to run in a step where the others have {peers_runs:,g}"
 _WORDS: Final[Mapping[Reason, _Words]] = {
     "loader": _Words("prepares input", "input-pipeline"),
     "copies": _Words("waits for copies", "pageable-copies", "h2d"),
@@ -43,8 +44,9 @@ _WORDS: Final[Mapping[Reason, _Words]] = {
     "python": _Words("runs code that launches nothing", "host-python", "python"),
     "launches": _Words("is slow to launch its kernels", "launch-bound"),
     "operators": _Words("is in operators that take long on the CPU", "host-operators"),
+    "other": _Words(_RUNS, advice="Deal out what this rank alone runs over all ranks, or do it every N steps."),
     "more": _Words(
-        "has {runs:.3g} kernels to run in a step where the others have {peers_runs:.3g}",
+        _RUNS,
         advice="Give every rank as many passes a step: deal micro-batches, evaluation and extra passes out over them.",
     ),
     "larger": _Words(
@@ -87,14 +89,15 @@ def said_in_turn(trace: Trace, late: Sequence[tuple[Device, Intervals]]) -> Said
 
 def _said(trace: Trace, device: Device, found: WhyLate) -> SaidReason:
     words, place = _WORDS[found.reason], found.place
-    does, variant = words.does.format(runs=found.runs, peers_runs=found.peers_runs), words.variant
+    runs, peers_runs = (float(f"{count:.3g}") for count in (found.runs, found.peers_runs))
+    does, variant = words.does.format(runs=runs, peers_runs=peers_runs), words.variant
     if found.reason == "copies" and (way := {"h2d": "to", "d2h": "from"}.get(place["copies"] or "")):
         does, variant = f"{does} {way} its GPU", place["copies"]
     if found.reason == "operators" and 2 * computing_share(trace, device) > 1:
         does, variant = "computes on its CPU", "computes"
     line = place.get("file") and place.get("line") and f"{Path(place['file']).name}:{place['line']}"
     names = {"at": line or place.get("host_op"), "in range": place.get("range")}
-    said = " ".join([does, *(f"{joint} {name}" for joint, name in names.items() if name)])
+    said = " ".join([does, *(f"{joint} {name}" for joint, name in names.items() if name and words.does != _RUNS)])
     texts = rule_texts(words.rule).told_to(known(trace).program) if words.rule else None
     advice = words.advice if texts is None else said_advice(texts, variant, "", _NOTHING)
     where = {key: place.get(key) for key in _WHERE} | {"op": place.get("host_op")}

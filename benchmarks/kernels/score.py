@@ -25,6 +25,7 @@ from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.rules.ncu.causes import ADVICE, said_of
+from timesink.units import NS_PER_US
 
 HERE = Path(__file__).resolve().parent
 WANTED_RATIO = 0.9
@@ -60,11 +61,13 @@ def scores(reports: Path = HERE / "reports", manifest: Path = HERE / "manifest.j
 
 def _score(entry: dict[str, Any], limits: KernelLimits, times: dict[str, float]) -> Score:
     """A kernel too small to profile alone is told as one of occupancy, whatever it waits for; its bound is that of the
-    whole chain of launches, which the manifest counts."""
+    whole chain of launches, which the manifest counts, against the time of its kernels."""
     gain = times["fault_us"] / times["fix_us"]
     found, bound, advice = limits.limiter, limits.bounds[limits.limiter], said_of(limits)[1]
     if is_tiny(limits):
-        found, bound = Cause.OCCUPANCY, fused_bound(entry["launches"] * (limits.kernel.duration_ns or 0.0))
+        lengths_ns = [limits.kernel.duration_ns or 0.0] * entry["launches"]
+        found, bound = Cause.OCCUPANCY, fused_bound(lengths_ns)
+        gain = min(gain, sum(lengths_ns) / NS_PER_US / times["fix_us"])
         advice = ADVICE[FUSE]
     is_said = entry.get("advice", "").casefold() in advice.casefold()
     return Score(entry["pair"], entry["limiter"], found.value, gain, bound, is_said)

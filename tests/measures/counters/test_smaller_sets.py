@@ -64,7 +64,7 @@ def test_work_is_named_by_what_was_executed(pair: str, said: str, faults: dict[s
     ("pair", "advice"),
     [
         ("links_of_one_list", "break the chain"),
-        ("lengths_in_one_wave", "Start the longest blocks first"),
+        ("lengths_in_one_wave", "Split the longest blocks, or deal out work"),
         ("product_of_144_tiles", "Launch whole waves"),
         ("operations_by_item", "let those of an SM run the same"),
         ("rows_by_bulk_copy", "asynchronous copies"),

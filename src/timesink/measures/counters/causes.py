@@ -100,9 +100,19 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
     if is_open or is_other_format or is_other_code or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
         return most_ns(limits, cause)  # other operations take their place: how fast is not known, only its bound
     length_ns = limits.kernel.duration_ns or 0.0
-    gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
+    gain = min(length_ns * _advised_share(limits, cause), most_ns(limits, cause))
     is_work = cause in NECESSARY and cause is limits.limiter
     return min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if is_work else gain
+
+
+def _advised_share(limits: KernelLimits, cause: Cause) -> float:
+    """What advice wins back of a cause: of whole waves and even blocks no warp slots that other limits leave empty."""
+    share, occupancy = limits.shares[cause], limits.occupancy
+    of_blocks = cause is Cause.OCCUPANCY and _empty_by(limits) in ("tail", "uneven", "longest", "ends")
+    if not of_blocks or not occupancy.limited_by or not occupancy.theoretical or occupancy.achieved in (None, 1.0):
+        return share
+    without, filled = min(share, occupancy.sm_idle or 0.0), occupancy.achieved or 0.0
+    return without + (share - without) * max(0.0, occupancy.theoretical - filled) / (1 - filled)
 
 
 def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
@@ -110,7 +120,7 @@ def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
     time or more is missing, and the same bytes or operations pass. None of a page that leaves open which unit they
     pass, and where warps wait in its queue: more on the way only lengthen that."""
     is_full = limits.stalls is not None and limits.stalls.of(FULL) >= MOSTLY
-    is_unknown = limits.has_levels_only or (cause is Cause.MEMORY and Cause.UNCOALESCED in limits.others)
+    is_unknown = limits.has_levels_only or (cause is Cause.MEMORY and may_be_scattered(limits))
     if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or is_unknown or is_full:
         return None
     if limits.stalls is not None and limits.stalls.of(FOR_CODE) >= MOSTLY:
@@ -119,6 +129,17 @@ def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
         return OPERATIONS_TO_ROOF
     bytes_by = LOADS_TO_ROOF if loads_widely(limits.kernel) else BYTES_TO_ROOF
     return COPIES_TO_ROOF if limits.waste.copies_ahead else bytes_by
+
+
+def may_be_scattered(limits: KernelLimits) -> bool:
+    """Whether coalescing may relieve its busiest unit: of one that counts requests as many stay."""
+    return Cause.UNCOALESCED in limits.others and limits.bounds[Cause.UNCOALESCED] > 1 / used(limits.top)
+
+
+def wins_by_less_work(limits: KernelLimits, cause: Cause) -> bool:
+    """Whether below its roof less work is all that is advised: the same work at that roof is not its price."""
+    is_below = cause in NECESSARY and cause is limits.limiter and limits.roof[1] < AT_ROOF
+    return is_below and to_roof(limits, cause) is None
 
 
 def share_of(limits: KernelLimits, cause: Cause) -> float:
@@ -264,7 +285,7 @@ def _without_blocks(limits: KernelLimits) -> str:
     is_larger, is_more = idle >= limits.shares[Cause.OCCUPANCY] / 2, idle > 2 * of_equal
     rest_us = (idle - of_equal) * (limits.kernel.duration_ns or 0.0) / NS_PER_US
     if is_larger and is_more and rest_us > machines.UNFILLED_US.value:
-        return "uneven"
+        return "uneven" if waves > 1 else "longest"
     if is_larger and waves > 1 and not is_more:
         return "tail"
     if blocks == 1 and is_larger:
@@ -273,12 +294,16 @@ def _without_blocks(limits: KernelLimits) -> str:
     return "blocks" if waves < 1 and is_few else "ends" if is_larger and is_more else ""
 
 
-def _occupancy(limits: KernelLimits) -> Figures:
-    occupancy, kernel = limits.occupancy, limits.kernel
-    limited = " and ".join(occupancy.limited_by)
+def _empty_by(limits: KernelLimits) -> str:
+    """The variant of occupancy: what leaves most places for warps empty."""
     is_of_lanes = 1 - limits.waste.filled_lanes >= MOSTLY * limits.shares[Cause.OCCUPANCY] > 0
-    variant = "lanes" if is_of_lanes else _without_blocks(limits)
-    variant = variant or ("unequal" if occupancy.is_unequal else "")
+    by_blocks = "lanes" if is_of_lanes else _without_blocks(limits)
+    return by_blocks or ("unequal" if limits.occupancy.is_unequal else "")
+
+
+def _occupancy(limits: KernelLimits) -> Figures:
+    occupancy, kernel, variant = limits.occupancy, limits.kernel, _empty_by(limits)
+    limited = " and ".join(occupancy.limited_by)
     return {
         "blocks": kernel.blocks,
         "achieved": occupancy.achieved,
@@ -330,7 +355,7 @@ def _memory(limits: KernelLimits) -> Figures:
         how = f"cycles of a warp, by stalls and loads; {queue.idle:.0f} in an idle memory"
         more.append(("wait for a load", queue.waited, "cycles", how))
     roof, roof_share = (roofline.nearest if roofline is not None else None) or ("", None)
-    is_unknown = limits.has_levels_only or Cause.UNCOALESCED in limits.others
+    is_unknown = limits.has_levels_only or may_be_scattered(limits)
     advice = "fp32_products" if resource is Resource.L1 and is_fp32_product(limits.kernel) else None
     return {
         **_busy(limits),

@@ -41,6 +41,7 @@ from timesink.measures.counters.causes import (
     launch_groups,
     next_cause,
     share_of,
+    wins_by_less_work,
 )
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
@@ -191,10 +192,11 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
 
 
 def _stated(group: LaunchGroup, ratio: float = 1.0) -> Quantity:
-    """What is won: a bound where it would be nearly all of the time, of which something always stays, and where another
-    cause may limit it instead."""
+    """What is won: a bound where it would be nearly all of the time, of which something always stays, where another
+    cause may limit it instead, and of less work."""
     most_ns = group.gain_ns if group.longest.is_roof_least else max(group.most_ns, group.gain_ns)
-    is_bound = group.gain_ns > _MOST_OF * group.total_ns or bool(group.longest.others)
+    is_open = bool(group.longest.others) or wins_by_less_work(group.longest, group.cause)
+    is_bound = is_open or group.gain_ns > _MOST_OF * group.total_ns
     gain_ns = most_ns if is_bound else group.gain_ns
     return Quantity.ms(gain_ns * ratio, 0.0, most_ns * ratio)
 
@@ -220,7 +222,7 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
     longest = max(tiny, key=lambda limits: (lengths[limits.kernel.profile], -limits.kernel.profile))
     longest_ns, total_ns = lengths[longest.kernel.profile], sum(lengths.values())
     waiting = sum(lengths[one.kernel.profile] * sum(one.shares[cause] for cause in WAITING) for one in tiny)
-    most_ns = total_ns * (1 - 1 / fused_bound(total_ns))
+    most_ns = total_ns * (1 - 1 / fused_bound([*lengths.values()]))
     asleep = [clock for one in tiny if (clock := idle_clock_hz(one.kernel)) is not None]
     cycles = f", as if at 1 GHz (it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz)" if asleep else ""
     kernels = len({limits.kernel.name for limits in tiny})

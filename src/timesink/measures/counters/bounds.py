@@ -129,13 +129,11 @@ def _inverse(remaining: Iterable[float]) -> float:
 def bound_of_fewer_waits(
     units: tuple[Leaf, ...], waste: Waste, top: Leaf, stalls: Stalls | None, roofline: KernelRoofline | None
 ) -> float:
-    """The largest speedup where a fix waits for fewer barriers, loads or instructions: the larger of them, 1 where none
-    is what warps wait for.
+    """The largest speedup where a fix waits for fewer barriers, loads or instructions, whichever warps wait for most; 1
+    where for none.
 
-    Barriers take along what guards them and what is handed over in shared memory between them. Loads take along their
-    way through the caches, their addresses and their loops: counted operations and bytes of DRAM stay. Asynchronous
-    copies stay as they are: more of them on the way are no fewer bytes. Code that fits its caches is not fetched from
-    L2.
+    What goes along with barriers and loads is said in `rules/ncu/latency-bound-kernel.md`; counted operations and bytes
+    of DRAM stay, and so do asynchronous copies. Code that fits its caches is not fetched from L2.
     """
     bound = 1.0
     waits_there = top.is_of_barriers or (stalls is not None and stalls.of(_AT_BARRIERS) >= MOSTLY)

@@ -106,13 +106,13 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
 
 
 def _advised_share(limits: KernelLimits, cause: Cause) -> float:
-    """What advice wins back of a cause: of whole waves and even blocks no warp slots that other limits leave empty."""
-    share, occupancy = limits.shares[cause], limits.occupancy
+    """What advice wins back of a cause: whole waves and even blocks fill no slot that registers leave empty."""
+    share, places = limits.shares[cause], limits.occupancy
     of_blocks = cause is Cause.OCCUPANCY and _empty_by(limits) in ("tail", "uneven", "longest", "ends")
-    if not of_blocks or not occupancy.limited_by or not occupancy.theoretical or occupancy.achieved in (None, 1.0):
+    if not of_blocks or not places.limited_by or not places.theoretical or not places.achieved:
         return share
-    without, filled = min(share, occupancy.sm_idle or 0.0), occupancy.achieved or 0.0
-    return without + (share - without) * max(0.0, occupancy.theoretical - filled) / (1 - filled)
+    without, room = min(share, places.sm_idle or 0.0), max(0.0, places.theoretical - places.achieved)
+    return without + (share - without) * room / (room + 1 - places.theoretical)
 
 
 def to_roof(limits: KernelLimits, cause: Cause) -> str | None:

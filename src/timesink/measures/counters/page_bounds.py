@@ -141,8 +141,7 @@ def atomic_sectors(kernel: KernelCounters) -> tuple[float | None, float]:
     """Sectors that atomics touch in L2 at most, None where no figure bounds them, and those that stores wrote.
 
     A slice of L2 takes a sector per cycle, of either; of atomics no more than it does accesses. Of the sectors that all
-    accesses ask for, those of stores are no atomics'. (What goes into the compression unit are sectors of stores, and
-    none of atomics: so in all of 229 launches on GH100.)
+    accesses ask for, those of stores are no atomics'. (All that goes into the compression unit is of stores.)
     """
     cycles = kernel.get("lts__cycles_elapsed.sum")
     if cycles is None or kernel.compute_capability not in _KNOWN:

@@ -129,10 +129,9 @@ class Waste(Record):
 def waste_of(kernel: KernelCounters) -> Waste:
     """The waste of one kernel; what its counters do not say counts as none.
 
-    Arithmetic units and issue slots do the work of idle lanes too, so an instruction with n active lanes wastes
-    1 - n / 32 of them, and as much of the one pass through L1 that each request needs. Atomics in shared memory
-    conflict as other accesses do: both causes have their conflicts, or where they are not counted apart a share by
-    instructions.
+    An instruction with n active lanes wastes 1 - n / 32 of arithmetic units, issue slots and the one pass through L1
+    that each request needs. Atomics in shared memory conflict as other accesses do: both causes have their conflicts,
+    or where they are not counted apart a share by instructions.
     """
     access = access_of(kernel)
     lanes = active_lanes(kernel)
@@ -341,11 +340,6 @@ def _empty(kernel: KernelCounters) -> dict[Resource, float]:
     """Instructions that no lane executes, as a share of each resource, where warps wait for barriers more than for all
     else: warps without work that run along to the next barrier. Of load-store instructions those are what is neither
     seen to access memory nor more than all lanes that predicates switch off allow.
-
-        lanes of 32 not predicated off  load-store, of all  accesses, of load-store   L1                       issue
-                                    16                 0.6                     0.25   min(0.75, 0.5 / 0.6)     0.5
-                                    16                 0.6                        1   0                        0.5
-                                    32                 0.6                     0.25   0                        0
     """
     lanes, executing = active_lanes(kernel), executing_lanes(kernel)
     if not _waits_at_barriers(kernel) or not lanes or executing is None:
@@ -387,10 +381,8 @@ def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float
     DRAM moves two sectors at a time: of what it moves for a lone one, half is excess. Without atomics:
 
         sectors  ideal sectors  L2 sectors  DRAM sectors   excess   L2            DRAM
-            100            100         100           100     0      0             0
             400            100         400           400     0.75   1 - 100/400   min(1 - 0.25/2, 1 - 100/400)
             400            100         200          2000     0.75   1 - 100/200   min(1 - 0.25/2, 1 - 100/2000)
-            400            100         100     not known     0.75   0             0
     """
     sectors, ideal = access.sectors, access.ideal_sectors
     if not sectors or not ideal:
@@ -408,7 +400,6 @@ def _excess_passes(kernel: KernelCounters, access: Access, ideal: float, excess:
     """Passes of global accesses beyond one per request and 128 bytes, as a share of all passes of the data pipe.
 
     passes  of shared, local  ideal sectors  requests   needed for global    result
-       100                 0            400        50   max(400 / 4, 50)     0
        400                 0            400        50   max(400 / 4, 50)     (400 - 0 - 100) / 400 = 0.75
        400               200            400        50   max(400 / 4, 50)     (400 - 200 - 100) / 400 = 0.25
        400               200            400       150   max(400 / 4, 150)    (400 - 200 - 150) / 400 = 0.125

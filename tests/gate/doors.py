@@ -3,18 +3,20 @@
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tests.gate.answers import Answers, alike, flat
 
 from timesink.cli.parser import group
-from timesink.diagnosis.verdicts import Found, Undecided
+from timesink.diagnosis.verdicts import Bottleneck, Found, Undecided
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
 from timesink.views.ranks import page_of_trace
 
 COMMAND: Final = re.compile(r"(?:next: |^ {6}|`)(timesink [a-z](?:(?!, )[^\n`;])*)", re.MULTILINE)
 _HEAD: Final = re.compile(r"^(?:### )?\d+\. +([A-Z]{3}\d+) [a-z-]+:? +(\S.*(?:\n(?! {4}).+)*)", re.MULTILINE)
+_SAVES: Final = re.compile(r"^ *(?:≤ )?[\d.,]+ [nmu]?s {2,}(?:(?:≤ )?[\d.]+ % +)?([a-z][a-z0-9-]+)")
 _LEAST_MS: Final = 1e-6  # a nanosecond
 _ROUNDED: Final = 0.06  # percent: half of the last digit of a share, and what rounding adds
 
@@ -84,6 +86,37 @@ def rows_divide(of: Answers) -> Iterator[str]:
         ]
         if row.share is not None and shares and not any(alike(row.share, share, 1e-4) for share in shares):
             yield f"{row} is not {shares} of its step"
+
+
+def rows_have_their_share(of: Answers) -> Iterator[str]:
+    """What a row saves is said as a share too, of the column's whole or of one that the row names. A row whose time
+    others have is not told below one of its name."""
+    told: set[str] = set()
+    for row in of.rows:
+        if row.saves_ms is None and row.name in told:
+            yield f"{row.name} twice, the second time with nothing of its own"
+        told.add(row.name)
+    priced = [one for one in of.json["findings"] if one["share_of_step"] and one["share_of_step"] > 0.01]
+    for block in re.split(r"\n(?= *(?:≤ )?[\d.,]+ [nmu]?s  )", of.screen):
+        if (row := _SAVES.match(block)) and "%" not in block.partition("\n\n")[0]:
+            yield from (f"no share of {one['name']}: {block}" for one in priced if one["name"] == row[1])
+
+
+def rows_count_their_own(of: Answers) -> Iterator[str]:
+    """`name ×3` stands for three findings of that name."""
+    held = Counter(one["name"] for one in of.json["findings"])
+    for name, times in re.findall(r"([a-z][a-z0-9-]+) ×(\d+)", of.screen):
+        if int(times) > held[name]:
+            yield f"{name} ×{times}, where there are {held[name]}"
+
+
+def one_late_rank(of: Answers) -> Iterator[str]:
+    """Steps that are slow since all wait for the rank that is named have no price of their own."""
+    if any(card.code == "COM103" for card, _ in of.diagnosis.findings):
+        for card, finding in of.diagnosis.findings:
+            is_late = card.code == "SPK101" and finding.bottleneck is Bottleneck.STRAGGLER
+            if is_late and finding.recoverable and finding.recoverable.most > 0.01 * (finding.of_ms or 0.0):
+                yield f"a second late rank: {finding.message}"
 
 
 def bar_is_the_budget(of: Answers) -> Iterator[str]:

@@ -32,9 +32,12 @@ from tests.gate.doors import (
     bar_is_the_budget,
     commands_are_understood,
     findings_agree,
+    one_late_rank,
     ranks_agree,
     report_agrees,
+    rows_count_their_own,
     rows_divide,
+    rows_have_their_share,
     words_of,
 )
 from tests.gate.pages import (
@@ -348,7 +351,8 @@ LAWS: Final[tuple[Law, ...]] = (
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
     guessed_steps_hold_the_work, exchanges_have_work_beside_them, more_blocks_bring_no_page, start_up_names_its_whole,
     types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
-    findings_agree, rows_divide, bar_is_the_budget, commands_are_understood, lane_is_the_bar,
+    findings_agree, rows_divide, rows_have_their_share, rows_count_their_own, one_late_rank, bar_is_the_budget,
+    commands_are_understood, lane_is_the_bar,
     plainly_said, *steps.LAWS,
 )  # fmt: skip
 OF_PAGES: Final[tuple[Law, ...]] = (

@@ -33,7 +33,8 @@ def falsified(of: Answers, door: str, pattern: str, other: str) -> Answers:
 
 
 LAWS = (
-    doors.findings_agree, doors.rows_divide, doors.bar_is_the_budget, doors.commands_are_understood,
+    doors.findings_agree, doors.rows_divide, doors.rows_have_their_share, doors.rows_count_their_own,
+    doors.bar_is_the_budget, doors.commands_are_understood,
     pages.lane_is_the_bar, pages.change_alone_is_its_finding, pages.prices_are_in_order,
     pages.page_commands_are_understood,
 )  # fmt: skip
@@ -43,6 +44,14 @@ FALSE: dict[str, tuple[Callable[[Answers], object], str, str, str]] = {
     "Markdown has another price": (doors.findings_agree, "md", r"saves 781 us", "saves 881 us"),
     "a finding is missing": (doors.findings_agree, "md", r"### 2\.", "### two."),
     "a share of another step": (doors.rows_divide, "screen", r"[\d.]+ %(?=  optimizer-unfused)", "9.4 %"),
+    "a price without its share": (doors.rows_have_their_share, "screen", r"[\d.]+ %(?=  optimizer-unfused)", "      "),
+    "one row of one name too many": (
+        doors.rows_have_their_share,
+        "screen",
+        r"\n +[\d.]+ us +7\.58 %  dtype-conversion ",
+        "\n included                      input-pipeline   ",
+    ),
+    "a row of more than there are": (doors.rows_count_their_own, "screen", "dtype-conversion  ", "dtype-conversion ×2"),
     "another bar": (doors.bar_is_the_budget, "screen", r"host sync\s+6\.68 %", "host sync 7.68 %"),
     "no such command": (doors.commands_are_understood, "screen", "timesink explain", "timesink elucidate"),
     "another lane": (pages.lane_is_the_bar, "screen", r"host sync\s+6\.68 %", "host sync 7.68 %"),

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from tests.gate.answers import Answers
 from tests.gate.causes import causes_are_owned, unrecorded_time_is_named_so
+from tests.gate.doors import one_late_rank
 from tests.gate.programs import Program
 from tests.gate.sentences import false_sentences
+from tests.gate.test_gate import captured
 from tests.gate.test_siblings import steps, told
 
 from timesink.diagnosis.engine import diagnose
@@ -109,3 +111,19 @@ def test_unrecorded_time_by_another_name_is_caught(profiler: str, tmp_path: Path
     false = first(diagnosis, bottleneck=Bottleneck.HOST_PYTHON)
     faults = " ".join(unrecorded_time_is_named_so(Answers("false", trace, false)))
     assert "mostly unrecorded" in faults and "below a bar" in faults
+
+
+@pytest.mark.slow
+def test_a_second_price_of_a_late_rank_is_caught(tmp_path: Path) -> None:
+    """Steps that are slow on the rank that waits are the doing of the rank that is late."""
+    archive = next((ROOT / "benchmarks/faults/captures").glob("*/saved_each_second_step.torch.tar.xz"))
+    found = {name: (trace, paths) for name, trace, paths in captured(archive, tmp_path)}
+    trace, paths = next(of for name, of in found.items() if name.endswith("high.fault"))
+    diagnosis = diagnose(trace)
+    assert list(one_late_rank(Answers("true", trace, diagnosis, tuple(paths)))) == []
+    dear = Quantity(9.0, "ms", low=0.0, high=9.0)
+    false = tuple(
+        (card, replace(one, recoverable=dear) if card.code == "SPK101" else one) for card, one in diagnosis.findings
+    )
+    (fault,) = one_late_rank(Answers("false", trace, replace(diagnosis, findings=false), tuple(paths)))
+    assert fault.startswith("a second late rank: 2 steps of 5")

@@ -176,12 +176,14 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
     rest = width - figures - 2 * _GAP
     widths = figures, (where := rest * 9 // 20), rest - where - _GAP
     told_with_others = [
-        group for at, group in enumerate(groups) if _is_part(group, diagnosis) or (at and _is_tiny(group.first))
+        group
+        for at, group in enumerate(groups)
+        if _is_part(group, diagnosis) or (at and _is_tiny(group.first)) or _is_named_above(group, groups[:at])
     ]
     groups = [group for group in groups if group not in told_with_others]
     blocks = [_row(group, first.which, widths, several) for group in groups]
-    shown = 0
-    while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
+    shown, every = 0, len(groups) + len(told_with_others)
+    while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < every) <= room:
         shown += 1
     head = f"{'saves':>{_SAVES}}{of:>{figures - _SAVES}}{' ' * _GAP}{'finding, where':{where + _GAP}}what to do"
     lines = [StyledLine(), StyledLine.of(head, "bold"), *(line for block in blocks[:shown] for line in block)]
@@ -197,6 +199,11 @@ def _is_part(group: Group, diagnosis: Diagnosis) -> bool:
     rule, rank = group.card.name, group.first.where.rank
     wholes = (one for _, one in diagnosis.findings if one.cause == rule and one.where.rank == rank)
     return short_saving(group.first) == _COUNTED and any(wholes)
+
+
+def _is_named_above(group: Group, above: Sequence[Group]) -> bool:
+    """Whether other findings have all of its time, and one of its name is told above: of one cause, one row."""
+    return short_saving(group.first) == _COUNTED and any(one.first.name == group.first.name for one in above)
 
 
 def _named_once(findings: Iterable[Finding]) -> Iterator[str]:
@@ -226,6 +233,8 @@ def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) 
     where = [f"{shortened(group.first.name, where_width - len(times))}{times}"]
     if place := short_place(finding.where, several):
         where.append(_end_of(place, where_width) if finding.where.file else shortened(place, where_width))
+    if finding.which != which and (share := saved_share(finding, finding.which)):
+        where.append(f"{share} of the {' '.join(filter(None, (finding.which, finding.period)))}")
     do = _few_lines(short_advice(finding.advice), do_width, _CELL_LINES)
     lines = []
     for at in range(max(len(where), len(do))):

@@ -28,7 +28,7 @@ SHOWN_OTHERS = 4
 
 
 class Group(Record, eq=False):
-    """Findings of one rule with the same advice: the costliest is shown in full, the others by their device."""
+    """Findings of one rule, name and advice: the costliest is shown in full, the others by their device."""
 
     number: int
     card: Card
@@ -37,10 +37,10 @@ class Group(Record, eq=False):
 
 
 def grouped(diagnosis: Diagnosis) -> list[Group]:
-    """Findings by rule and advice, in the order of the costliest of each; a thousand ranks make one group."""
-    members: dict[tuple[str, str], list[tuple[Card, Finding]]] = {}
+    """Findings by rule, name and advice, in the order of the costliest of each; a thousand ranks make one group."""
+    members: dict[tuple[str, str, str], list[tuple[Card, Finding]]] = {}
     for card, finding in diagnosis.findings:
-        members.setdefault((card.code, finding.advice), []).append((card, finding))
+        members.setdefault((card.code, finding.name, finding.advice), []).append((card, finding))
     return [
         Group(number, same[0][0], same[0][1], _others(same[0][1], [finding for _, finding in same[1:]]))
         for number, same in enumerate(members.values(), start=1)

@@ -4,6 +4,7 @@ from typing import Final
 
 from timesink.diagnosis.judge import Row, Rows, declare
 from timesink.diagnosis.verdicts import Claim, Clear, Evidence, NotApplicable, Quantity, Undecided, Where
+from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps import steps
 from timesink.measures.steps.engine import is_engine
 from timesink.measures.steps.per_step import step_windows
@@ -47,7 +48,7 @@ def _row(trace: Trace, device: Device, kind: Spike) -> Row:
         "excess_ratio": excess_ns / int((end - start).sum()),
         "slow": len(slow),
         "steady": len(start),
-        "steps": f"step {slow[0].label}" if len(slow) == 1 else f"{len(slow)} steps",
+        "steps": _named(slow[0].label) if len(slow) == 1 else f"{len(slow)} steps",
         "take": "takes" if len(slow) == 1 else "take up to",
         "period_ns": worst.period_ns,
         "excess_ns": worst.excess_ns,
@@ -56,11 +57,22 @@ def _row(trace: Trace, device: Device, kind: Spike) -> Row:
     return Row(
         device,
         figures,
-        claim=Claim({device: Intervals.union_all(spike.of_cause for spike in slow)}),
+        claim=Claim({device: _claimed(trace, device, kind, Intervals.union_all(spike.of_cause for spike in slow))}),
         stated=Quantity.ms(worth_ns, 0.0, worth_ns),
         where=Where(*device, step=worst.label, kernel=worst.operation or None),
         variant=kind,
     )
+
+
+def _named(label: str) -> str:
+    """A step by its mark: ``step 4``, ``step forward``."""
+    return label if label.startswith("step ") else f"step {label}"
+
+
+def _claimed(trace: Trace, device: Device, kind: Spike, of_cause: Intervals) -> Intervals:
+    """Of communication the waits for other ranks, where they are known: the rank that is late has the same time."""
+    waits = exposed_waits(trace).get(device) if kind is Spike.COMMUNICATION else None
+    return of_cause & waits if waits else of_cause
 
 
 RULES: Final = (declare("slow-steps", _slow_steps),)

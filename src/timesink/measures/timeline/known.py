@@ -148,7 +148,7 @@ def _bar(trace: Trace, is_lost: bool) -> Lack | None:
         return Lack(
             f"{share_text(start.share)} of the {time_text(start.span_ns)} capture is start-up, which happens once: "
             f"{said_of_start(start)}",
-            "record later steps (wait and warmup of torch.profiler.schedule, nsys --delay; timesink capture does it)",
+            "record later steps, as timesink capture does (nsys: --delay)",
         )
     return None
 

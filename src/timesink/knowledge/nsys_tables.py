@@ -107,7 +107,7 @@ GPUS: Final = _table(
     int32="id cuDevice smCount computeMajor computeMinor", text="name", required="id",
 )
 CUDA_GPUS: Final = _table(
-    "TARGET_INFO_CUDA_GPU", "l2CacheSize globalMemorySize coreClockRate",
+    "TARGET_INFO_CUDA_GPU", "l2CacheSize",  # of memory and clocks the unit differs from version to version
     int32="deviceId numMultiprocessors computeCapabilityMajor computeCapabilityMinor", text="name", required="deviceId",
 )
 CUDA_DEVICES: Final = _table("TARGET_INFO_CUDA_DEVICE", "pid", int32="gpuId cudaId", required="gpuId cudaId pid")

@@ -2,12 +2,8 @@
 it.
 
 A rank that waited for a late one comes late itself: that lateness is inherited. Time is therefore counted from an
-*anchor*, the last collective that held everybody up (most ranks had nothing left to compute and went on after it): all
-ranks leave it at the same instant. What a rank needs from there to the next collective, beyond the median of the ranks
-in it (of two: the earlier), is its own lateness, less the time it stood in smaller collectives and messages for others.
-Own lateness is split by cause: computation of its GPU, exposed transfers longer than its peers', and the rest, its
-host. Peers that wait in a collective compute beside it meanwhile, so what a rank computes between two collectives may
-be more than theirs though it computes no more in a step: of all anchors together its GPU is late by no more than that.
+*anchor*, the last collective that held everybody up: all ranks leave it at the same instant. `straggler.md` says what
+from there to the next collective is a rank's own, and how it is split by cause.
 
 Between two anchors a job is as late as its latest rank. Without the own lateness of some ranks it is as late as the
 latest of the others (the question of the straggler study of Lin et al., OSDI 2025). That gain is real only as far as

@@ -1,11 +1,6 @@
 """Steps that stand out: by how much, where in the step, and what made them slow.
 
-A spike is a steady step longer than the median by more than both a robust deviation and a share of it. Its excess over
-the median step is split by cause: idle time by what the device waited for, and time in which it ran more, or longer.
-What carries at least half of the excess names the spike; where nothing does, it is unexplained. The step named is the
-one the host was in when the cause struck, which is not always the one whose kernels came late.
-
-For the split a slow step is aligned with the median step, operation by operation. A step's operations on a device, in
+`slow-steps.md` says which stand out, and what names one. For the split a slow step is aligned with the median step, operation by operation. A step's operations on a device, in
 order of start, cut its window into segments: the idle time before an operation, and the time in which it was the last
 to run. The two sequences of kernel names are aligned at both ends, and between these by their longest common blocks; an
 operation that only one step has is paired with none.

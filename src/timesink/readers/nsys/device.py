@@ -192,9 +192,7 @@ def _gpus(session: ExportReading) -> pl.DataFrame:
     older = session.export.read(nsys_tables.CUDA_GPUS)
     own = {"id": "deviceId", "cuDevice": "deviceId", "smCount": "numMultiprocessors", "name": "name"}
     own |= {"computeMajor": "computeCapabilityMajor", "computeMinor": "computeCapabilityMinor"}
-    mib, khz = older["globalMemorySize"] * (1 << 20), older["coreClockRate"] * 1000
-    known = older.select("l2CacheSize", **own)
-    return pl.concat([gpus, known.with_columns(totalMemory=mib, clockRate=khz)], how="diagonal")
+    return pl.concat([gpus, older.select("l2CacheSize", **own)], how="diagonal")
 
 
 def _gpu_of_ordinal(session: ExportReading, gpus: pl.DataFrame) -> dict[tuple[int, int], int]:

@@ -12,10 +12,7 @@ is away, on the others until the next item is there.
 
 What the stages of a pipeline would take if their batch were cut in more pieces.
 
-A kernel that leaves multiprocessors idle is no faster on a piece of the batch; one that fills them is, until a piece is
-so short that starting and ending it is most of its time. What adds the gradients of a piece to those before it works on
-all weights, however small the piece is: it runs for every piece but the first. The CPU launches every kernel once a
-piece. Kernels of the optimizer run once a step.
+`pipeline-bubble.md` says what a piece takes. Kernels of the optimizer run once a step.
 """
 
 from collections.abc import Iterable

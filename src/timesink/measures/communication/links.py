@@ -1,9 +1,7 @@
 """How fast the links between ranks are: compared with each other, with what was measured there, with their NVLink.
 
-Who arrives last waits for nobody, so the shortest of an instance's kernels is the transfer: no clock is needed. Only
-transfers of one kind, size, number of ranks and number of hosts are compared. A collective of all ranks has nothing to
-be compared with: a slow link slows it for everybody. NVLink says what it could take: by its bytes, or, where these are
-not recorded, by the blocks of its kernel, each of which is a channel.
+`slow-link.md` says which transfers are compared. A collective of all ranks has nothing to be compared with: NVLink
+says what it could take.
 
 `timesink capture nccl-bench` leaves ``nccl-bench.json`` beside the traces. Times are those of nccl-tests: calls one
 after another, their time over their number. Between two sizes the time is a straight line; beyond the largest it grows

@@ -1,7 +1,7 @@
 """Pipelines: which ranks are stages, how long each works per step, and how much of that overlaps.
 
-OverlapScore = (sum of stages - period) / (sum of stages - longest stage): 0 where stages run one after another, 1 where
-the period is the longest stage. Stage times must be those of stages that contend with nobody, or the sum is too large.
+Stage times of an OverlapScore (`pipeline-bubble.md`) must be those of stages that contend with nobody, or their sum is
+too large.
 
 Stages come from a trace of several ranks here, and in `stage_logs` from timestamps that a program logged itself.
 

@@ -1,10 +1,8 @@
 """Whose doing a stretch is: of input that was being prepared, of a wait that lost the host its lead, or its own.
 
 A stretch belongs to what the host was doing in it, with two exceptions. Whatever the host did while it prepared input,
-the device waited for input. And a blocking call throws away the host's lead: launches after it come late, and launching
-looks slow. Without the wait the host would be earlier by as long as it waited, and by what goes with the wait (a value
-that is read): that much of the launching after it is the wait's doing, until the host is ahead again. What takes the
-host long for a reason of its own (an allocation, a loader, long Python) is never charged to the wait before it.
+the device waited for input. And a blocking call throws away the host's lead: `host-sync.md` says how much of the
+launching after it is the wait's doing.
 """
 
 from typing import Final, Literal

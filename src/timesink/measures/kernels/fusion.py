@@ -5,10 +5,8 @@ between them. It writes the scores of every pair of positions to memory, which a
 FlashAttention, arXiv:2205.14135) never does. A router's softmax is followed by a selection, a loss's by a gather:
 neither is directly between two products.
 
-Neighbouring eager kernels each read and write memory once, where one kernel could do all of it. A fused kernel takes at
-least as long as its external traffic; the longest member stands for that, since it reads and writes at least what the
-chain has to. Kernels that only cast or change a layout neither break a chain nor count: they have causes of their
-own, and so have kernels of an optimizer, kernels in float64, and what belongs to attention.
+`pointwise-unfused.md` says what a chain is and what stands for it. Kernels that only cast or change a layout neither
+break one nor count.
 
 Fused AdamW reads parameter, gradient and two moments and writes three of them: 7 passes over memory. Operation by
 operation it takes about 20, SGD with momentum 14 instead of 5.

@@ -1,9 +1,9 @@
 """Steps that stand out: by how much, where in the step, and what made them slow.
 
-`slow-steps.md` says which stand out, and what names one. For the split a slow step is aligned with the median step, operation by operation. A step's operations on a device, in
-order of start, cut its window into segments: the idle time before an operation, and the time in which it was the last
-to run. The two sequences of kernel names are aligned at both ends, and between these by their longest common blocks; an
-operation that only one step has is paired with none.
+`slow-steps.md` says which stand out, and what names one. For the split a slow step is aligned with the median step,
+operation by operation. A step's operations on a device, in order of start, cut its window into segments: the idle time
+before an operation, and the time in which it was the last to run. The two sequences of kernel names are aligned at both
+ends, and between these by their longest common blocks; an operation that only one step has is paired with none.
 """
 
 from __future__ import annotations

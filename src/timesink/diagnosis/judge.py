@@ -201,7 +201,7 @@ def said_advice(texts: Texts, variant: str, advice: str, figures: Mapping[str, A
 
 def _claim(trace: Trace, row: Row) -> Claim:
     """The device time that goes at best, and what goes with it."""
-    parts = [row.time if row.kernels is None else row.kernels.saved(trace, Case.HOPEFUL), row.also]
+    parts = [row.time if row.kernels is None else row.kernels.gone(trace, Case.HOPEFUL), row.also]
     claimed = [part for part in parts if part is not None]
     return Claim({row.device: Intervals.union_all(claimed)} if claimed else {})
 

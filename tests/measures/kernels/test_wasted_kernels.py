@@ -14,6 +14,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.registry import find
 from timesink.fixes import precisions
 from timesink.fixes import replays as fixes
+from timesink.fixes import work as layouts
 from timesink.fixes.advised import DROP_CASTS, FP32
 from timesink.knowledge.assumptions import machines
 from timesink.measures.compile import broken_graphs
@@ -181,6 +182,33 @@ def test_a_network_changes_its_layout_where_most_convolution_time_is_converted_f
     )
     found = layout_kernels(trace_of(f"| device_ops | name | start_us | end_us |\n{rows}"))
     assert ([part.beside is not None for part in found] or [None]) == [beside]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "norm_us", "convolution_us"),
+    [(10, 4000, 5000), (1, 400, 5000), (64, 3000, 300), (200, 900, 9000), (10, 0, 7000), (3, 8000, 800)],
+)
+def test_no_more_is_won_than_is_claimed_where_kernels_beside_get_shorter(
+    blocks: int, norm_us: int, convolution_us: int
+) -> None:
+    """What conversions win at best is claimed: their own time, that of normalizations beside, a convolution's part."""
+    kernels = [
+        ("nchwToNhwcKernel<__nv_bfloat16>", 1000, 1000),
+        ("at::native::batch_norm_collect_statistics_kernel<at::native::InvStd>", norm_us, blocks),
+        ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize256x128x64", convolution_us, 1000),
+    ]
+    kernels, at, rows = [kernel for kernel in kernels if kernel[1]], 0, ""
+    for name, length, grid in kernels:
+        rows += f"| k | `void {name}` | {at} | {at + length} | {grid} | 1 | 1 |\n"
+        at += length
+    table = f"| device_ops | name | start_us | end_us | grid_x | grid_y | grid_z |\n{rows}"
+    trace = trace_of(f"{table}\n| devices | device | name | sm_count |\n| gpu | 0 | NVIDIA H100 | 100 |\n")
+    ((_, found),) = diagnose(trace, [find("KRN102")]).findings
+    (change,) = layouts.CHANNELS_LAST.replay(trace)
+    most_ns = change.gone(trace, Case.HOPEFUL).total_ns
+    assert most_ns > change.saved(trace, Case.HOPEFUL).total_ns
+    assert found.claim.total_ns == most_ns
+    assert (found.recoverable.value or 0.0) * 1e6 <= most_ns + 1
 
 
 def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:

@@ -240,8 +240,7 @@ def rows_of(frame: pl.DataFrame) -> Int64Array:
 
 def saved_per_step_ns(trace: Trace, change: ShortenKernels, case: Case) -> float:
     """Device time that goes with a change, per steady step, in ns."""
-    gone = change.saved(trace, case)
-    return per_step_ns(trace, change.device, gone | change.beside.saved(trace, case) if change.beside else gone)
+    return per_step_ns(trace, change.device, change.gone(trace, case))
 
 
 def rows_on(device: Device, parts: Iterable[Selection]) -> Int64Array:

@@ -103,6 +103,11 @@ class ShortenKernels(EditedChange, Record, eq=False):
         kept = self._kept(case, np.arange(self.rows.size), end - start)
         return Intervals.union_of(start + np.ceil((end - start) * kept).astype(np.int64), end)
 
+    def gone(self, trace: Trace, case: Case) -> Intervals:
+        """The device time that goes, with that of kernels beside."""
+        own = self.saved(trace, case)
+        return own | self.beside.saved(trace, case) if self.beside else own
+
     def whole(self, trace: Trace) -> Intervals:
         """The device time in which any of the kernels runs."""
         return Intervals.union_of(*self._times(trace))

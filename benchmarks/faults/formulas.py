@@ -23,8 +23,8 @@ NAMES = (IMPACT, IDLE, OPERATORS)
 # counts with 30 % of its share; what leaves the device idle has no figure.
 GAP_MID, UNMODELLED = 0.875, 0.30
 UNQUANTIFIED = frozenset(
-    {"host_sync", "input_pipeline", "launch_bound", "host_python", "garbage_collection", "allocator", "graph_breaks",
-     "recompilation", "stream_serialization", "profiler_overhead"}
+    {"host_sync", "input_pipeline", "launch_bound", "host_python", "unrecorded_code", "garbage_collection", "allocator",
+     "graph_breaks", "recompilation", "stream_serialization", "profiler_overhead"}
 )  # fmt: skip
 """Bottlenecks that show as idle time, for which TraceLens gives no figure."""
 

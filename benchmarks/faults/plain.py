@@ -22,9 +22,9 @@ BLOCK_S = 0.25
 MARK = "# cause"
 FOLDER = Path(__file__).parent
 HOST_CLASSES = frozenset({
-    "host_sync", "host_python", "host_operators", "launch_bound", "one_at_a_time", "input_pipeline", "cache_copied",
-    "constants_rebuilt", "forward_repeated", "parameters_one_by_one", "host_to_device_copy", "device_to_host_copy",
-    "work_unused",
+    "host_sync", "host_python", "unrecorded_code", "host_operators", "launch_bound", "one_at_a_time", "input_pipeline",
+    "cache_copied", "constants_rebuilt", "forward_repeated", "parameters_one_by_one", "host_to_device_copy",
+    "device_to_host_copy", "work_unused",
 })  # fmt: skip
 """Findings of host time, waits, repeats and copies: what a line is owed for."""
 

@@ -17,7 +17,8 @@ OF_CATEGORY = {
     "idle": HOST,
     "sync": frozenset({"host_sync", "allocator", "launches_blocking"}) | COPIES,
     "launch_overhead": frozenset(
-        {"launch_bound", "host_python", "graph_breaks", "optimizer_unfused", "pointwise_unfused", "attention_unfused",
+        {"launch_bound", "host_python", "unrecorded_code", "graph_breaks", "optimizer_unfused", "pointwise_unfused",
+         "attention_unfused",
          "parameters_one_by_one", "stream_serialization", "occupancy"}
     ),
     "memory": COPIES,

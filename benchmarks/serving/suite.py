@@ -56,15 +56,15 @@ MARKS = ("vllm", "model", "")
 def _faults() -> list[Program]:
     plain = {
         "graph_missed": ("launch_bound",),
-        "sampling_on_host": ("device_to_host_copy", "host_sync", "host_python"),
+        "sampling_on_host": ("device_to_host_copy", "host_sync", "host_python", "unrecorded_code"),
         "item_per_token": ("host_sync",),
-        "detokenised_in_line": ("host_python",),
-        "scheduler_slow": ("host_python",),
+        "detokenised_in_line": ("host_python", "unrecorded_code"),
+        "scheduler_slow": ("host_python", "unrecorded_code"),
         "tokens_awaited": ("host_sync",),
-        "tables_rebuilt": ("host_to_device_copy", "host_sync", "host_python"),
+        "tables_rebuilt": ("host_to_device_copy", "host_sync", "host_python", "unrecorded_code"),
         "cache_emptied": ("allocator",),
         "logprobs_to_host": ("device_to_host_copy",),
-        "tokenizer_thread": ("interpreter_lock", "host_python"),
+        "tokenizer_thread": ("interpreter_lock", "host_python", "unrecorded_code"),
         "cache_copied": ("device_copies",),
     }
     found = [

@@ -256,6 +256,25 @@ def test_a_late_rank_and_what_makes_it_late_are_one_step(
     assert together == ({"straggler"} if is_one else {"straggler", "pin_memory"})
 
 
+@pytest.mark.parametrize(
+    ("cause", "fix", "is_unknown"),
+    [
+        (Bottleneck.UNRECORDED_CODE, None, True),
+        (Bottleneck.UNRECORDED_CODE, "less_host_work", False),  # Python, though nothing says where
+        (Bottleneck.LATE_START, None, True),
+        (Bottleneck.HOST_PYTHON, "less_host_work", False),
+        (Bottleneck.HOST_SYNC, None, False),
+    ],
+)
+def test_what_has_no_change_yet_is_no_step_of_the_plan(cause: Bottleneck, fix: str | None, is_unknown: bool) -> None:
+    found = Finding(
+        "m", cause, Where(rank=0), (), "do", "check", stated=Quantity(5.0, "ms"), fix=BY_NAME[fix] if fix else None
+    )
+    card = next(rule.card for rule in all_rules() if rule.card.name == "host-python")
+    made = candidates(replace(diagnose(joint().trace), findings=((card, found),)), ProgramKind.PYTORCH)
+    assert any(one.findings for one in made) is not is_unknown
+
+
 def test_a_rung_that_later_ones_make_superfluous_is_said_to_be() -> None:
     """Of 10 ms fewer launches win 6 and a graph 8 with or without them; 6 then need not be won, a wait that a graph
     cannot hold has to."""

@@ -303,7 +303,12 @@ Named = tuple[Card, Finding]
 _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
 
-TO_LOOK_INTO: Final = frozenset({Bottleneck.UNRECORDED_CODE, Bottleneck.LATE_START})  # nobody knows yet what to change
+_UNKNOWN: Final = frozenset({Bottleneck.UNRECORDED_CODE, Bottleneck.LATE_START})
+
+
+def to_look_into(finding: Finding) -> bool:
+    """Whether nobody knows yet what to change: of a Python program that is known, though not where."""
+    return finding.bottleneck in _UNKNOWN and finding.fix is None
 
 
 class Candidate(Record, eq=False):
@@ -354,7 +359,7 @@ def candidates(diagnosis: Diagnosis, program: ProgramKind) -> tuple[Candidate, .
     left = [
         (card, finding)
         for card, finding in diagnosis.findings
-        if _rule_name(card) not in _NO_CHANGE and finding.bottleneck not in TO_LOOK_INTO
+        if _rule_name(card) not in _NO_CHANGE and not to_look_into(finding)
     ]
     rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)
     found = []

@@ -16,7 +16,7 @@ from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.gains import replay_error
 from timesink.diagnosis.places import ChangePlace, place_in_program
-from timesink.diagnosis.plan import NOTHING, TO_LOOK_INTO, WORTH, Chosen, Joint, Named, candidates
+from timesink.diagnosis.plan import NOTHING, WORTH, Chosen, Joint, Named, candidates, to_look_into
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.pricing import claimed_ms_per_step
@@ -152,7 +152,7 @@ def changes_offered(trace: Trace, diagnosis: Diagnosis, measured: MeasuredPrices
         return refused or "the trace has no GPU work"
     every, rank = candidates(diagnosis, known(trace).program), _rank(trace, diagnosis)
     offered = [one for one in every if not one.fix.refused(trace)]
-    unknown = [one.claim for _, one in diagnosis.findings if one.bottleneck in TO_LOOK_INTO]
+    unknown = [one.claim for _, one in diagnosis.findings if to_look_into(one)]
     return Joint(trace, rank, step_ms, offered, measured, sum(claimed_ms_per_step(claim, trace) for claim in unknown))
 
 

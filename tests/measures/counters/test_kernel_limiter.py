@@ -267,6 +267,22 @@ def test_issue_slots_work_for_memory_where_it_is_half_as_busy(dram: int, cause: 
 
 
 @pytest.mark.parametrize(
+    ("pipe", "busy", "dram", "cause"),
+    [
+        ("sm__pipe_alu_cycles_active", 61, 43, "COMPUTE"),  # random numbers by integers, beside the bytes they are
+        ("sm__pipe_alu_cycles_active", 45, 57, "MEMORY"),
+        ("sm__pipe_fma_cycles_active", 66, 60, "COMPUTE"),
+        ("sm__inst_executed_pipe_xu", 64, 41, "COMPUTE"),
+        ("sm__pipe_fp64_cycles_active", 59, 64, "MEMORY"),
+        ("sm__pipe_tensor_cycles_active", 62, 50, "COMPUTE"),
+    ],
+)
+def test_issue_slots_work_for_the_side_that_is_nearer_to_its_peak(pipe: str, busy: int, dram: int, cause: str) -> None:
+    values = {"sm__inst_executed": 68, "dram__cycles_active": dram, "gpu__dram_throughput": dram, FMA: 0, pipe: busy}
+    assert explained(values).shares[Cause[cause]] == pytest.approx(0.68)
+
+
+@pytest.mark.parametrize(
     ("unit", "barriers", "reason", "cause"),
     [
         ("sm__inst_executed", 65, "barrier", "LATENCY"),

@@ -49,7 +49,7 @@ from timesink.measures.counters.page_bounds import OF_LOCAL, told_in
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.ranges import Ends, Possible, possible
 from timesink.measures.counters.roofline import KernelRoofline, counts_operations
-from timesink.measures.counters.shares import NO_QUEUE, shares_of
+from timesink.measures.counters.shares import NO_QUEUE, issued_for, shares_of
 from timesink.measures.counters.stalls import QUEUES, Stalls, tells_reasons
 from timesink.measures.counters.uncounted import MOST_NEEDED, possible_wastes
 from timesink.measures.counters.waste import Cause, Waste
@@ -289,7 +289,7 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
     for_loads = stalls is not None and stalls.of(FOR_LOADS) >= MOSTLY
     side, top = counted.dram_side, work.top
     is_known = roofline is not None and roofline.is_memory_side is not None and counts_operations(kernel)
-    of_top = Cause.MEMORY if side is not None and side >= top.busy / 2 else Cause.COMPUTE
+    sides = {issued_for(top, units, side) for units in (work.units, (*work.units, *missing))}
     busier = [leaf for leaf in missing if used(leaf) > used(top)]
     may_be = any(may_be_product(kernel, one, work.waste, roofline) for one in (top, *busier))
     if not is_known and (top.resource is Resource.L1 or busier or is_fp32_product(kernel)):
@@ -303,7 +303,7 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
         work=work,
         stalls=stalls,
         queued=(queue, queue) if tells_load_wait(kernel, work.units, stalls) else (0.0, 1.0),
-        sides=frozenset({of_top} if is_known and not busier else {Cause.MEMORY, Cause.COMPUTE}),
+        sides=frozenset(sides if is_known and not busier else {Cause.MEMORY, Cause.COMPUTE}),
         bound_of_any=counted.bound_of_any,
         waits=(stalls, roofline) if stalls is not None and has_waits and (is_known or not for_loads) else None,
         in_tf32=in_tf32,

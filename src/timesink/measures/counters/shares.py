@@ -3,9 +3,9 @@
 `UnitWork` is what units and waste say whatever warps wait for: of a page that leaves waits open it is worked out once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from timesink.measures.counters import MEMORY, Leaf, Occupancy, Resource
+from timesink.measures.counters import ARITHMETIC, MEMORY, Leaf, Occupancy, Resource
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
     FOR_LOADS,
@@ -83,7 +83,7 @@ def shares_of(
     """Every cause's share of the time, where warps wait so, loads queue so, and DRAM has that part of the roofline."""
     shares, top = dict(work.wasted), work.top
     is_waiting = (queue is None and is_under_waits(top, stalls)) or is_between_barriers(top, work.units, stalls)
-    shares[Cause.LATENCY if is_waiting else work_side(top, dram_side)] += work.left
+    shares[Cause.LATENCY if is_waiting else work_side(top, work.units, dram_side)] += work.left
     _share_out_idle(shares, 1 - used(top), work.waste, occupancy, stalls, queue)
     return shares
 
@@ -123,15 +123,19 @@ def _share_out_busy(top: Leaf, even: float, waste: Waste) -> tuple[Mapping[Cause
     return shares, left
 
 
-def work_side(top: Leaf, dram_side: float | None) -> Cause:
-    """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is, if
-    DRAM is at least half as busy. What executes barriers works for warps that wait for each other."""
+def work_side(top: Leaf, units: Sequence[Leaf], dram_side: float | None) -> Cause:
+    """Necessary work of the busiest unit. What executes barriers works for warps that wait for each other."""
     if top.is_of_barriers:
         return Cause.LATENCY
     if top.resource in MEMORY:
         return Cause.MEMORY
-    is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)
-    return Cause.MEMORY if is_shared and dram_side is not None and dram_side >= top.busy / 2 else Cause.COMPUTE
+    return issued_for(top, units, dram_side) if top.resource in (Resource.ISSUE, Resource.CONTROL) else Cause.COMPUTE
+
+
+def issued_for(top: Leaf, units: Sequence[Leaf], dram_side: float | None) -> Cause:
+    """What issue slots serve: DRAM, if the roofline has it half as busy and no arithmetic is nearer to its peak."""
+    pipes = (used(leaf) for leaf in units if leaf.resource in ARITHMETIC)
+    return Cause.COMPUTE if dram_side is None or dram_side < max([top.busy / 2, *pipes]) else Cause.MEMORY
 
 
 def is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:

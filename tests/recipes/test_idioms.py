@@ -13,6 +13,11 @@ torch.set_num_threads(1)
 START = """import copy
 import torch
 from torch import nn
+class Bar:
+    def set_description(self, text):
+        self.text = text
+    def set_postfix(self, **words):
+        self.text = str(words)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -48,6 +53,18 @@ READS = {
         "losses, total = [], 0.0",
         "value = loss.item()\nlosses.append(value)\ntotal += value\nprint(i, value)",
     ),
+    "a mean that each step tells": ("total = 0.0", "total = total + loss.item()\nprint(total / (i + 1))"),
+    "two means that one bar tells": (
+        "total, hits, bar = 0.0, 0, Bar()",
+        "total += loss.item()\nhits += (outputs.argmax(1) == y).sum().item()\nbar.set_description(\n    'at %.3f | '\n"
+        "    f'{hits} of '\n    '%d' % (total / (i + 1), len(batches)),\n)",
+    ),
+    "values told in strings of several rows": (
+        "bar = Bar()",
+        "bar.set_description(\n    f'loss {loss.item():.3f} '\n    f'classes {outputs.argmax(1).unique().numel()}'\n)",
+    ),
+    "a sum told by a bar with words": ("total, bar = 0.0, Bar()", "total += loss.item()\nbar.set_postfix(loss=total)"),
+    "a sum told twice": ("total = 0.0", "total += loss.item()\nprint(total)\nx = x + 1\nprint(i, total / 2)"),
 }  # fmt: skip
 METER = """class Meter{bases}:
     def __init__(self):
@@ -64,6 +81,7 @@ def metered(body: str, loop: str, bases: str = "") -> tuple[str, str]:
 
 
 METERS = {
+    "a meter told in each step": metered(MEANS, "meter.update(loss.item())\nprint(meter.avg)"),
     "a meter": metered(MEANS, "meter.update(loss.item(), x.size(0))"),
     "a meter told now and then": metered(
         MEANS, "meter.update(loss.item())\nif i % 3 == 2:\n    print(f'{meter.avg:.3f} {meter.val}')", "(object)"
@@ -86,13 +104,11 @@ LEFT = {
     "a meter that lists": metered("self.rows = [*self.rows, val]", "meter.update(loss.item())"),
     "a meter that formats": metered("self.val = f'{val:.3f}'", "meter.update(loss.item())"),
     "a meter with two names of a sum": metered("self.val = self.sum\nself.sum += val", "meter.update(loss.item())"),
-    "a meter told in each step": metered(MEANS, "meter.update(loss.item())\nprint(meter.avg)"),
     "a meter that stops the loop": metered(MEANS, "meter.update(loss.item())\nif meter.avg > 3:\n    break"),
     "a meter of another class": metered(MEANS, "meter.update(loss.item())", "(Shown)"),
     "a meter of another file": ("from meters import Meter\nmeter = Meter()", "meter.update(loss.item())"),
     "a meter or another": (metered(MEANS, "")[0] + "if i: meter = Other()", "meter.update(loss.item())"),
     "a sum that ends the loop": ("total = 0.0", "total += loss.item()\nif total > 3:\n    break"),
-    "a mean that each step tells": ("total = 0.0", "total = total + loss.item()\nprint(total / (i + 1))"),
     "an average that each step tells": ("smooth = 0.0", "smooth = 0.9 * smooth + 0.1 * loss.item()\nprint(smooth)"),
     "a sum that each step looks at": ("total, means = 0.0, []", "total += loss.item()\nmeans.append(total / (i + 1))"),
     "a name of a loss that is scaled since": (

@@ -68,7 +68,8 @@ class Recipe(Words):
 
     `where` is what of the program is edited to keep it; an edit without it looks the whole file through. It cannot be
     on beside those that it `excludes`. `on_gpu`: without a GPU an edit changes nothing.
-    `ends_waits`: an edit that leaves as many waits a step as there were is not kept.
+    `ends_waits`: an edit that leaves as many waits a step as there were is not kept. `priced_as` is the change of whose
+    price it takes a part, where no plan prices it.
     """
 
     drift: Drift
@@ -78,3 +79,4 @@ class Recipe(Words):
     edits: tuple[Finder, ...] = ()
     on_gpu: bool = False
     ends_waits: bool = False
+    priced_as: str = ""

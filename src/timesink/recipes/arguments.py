@@ -12,19 +12,27 @@ from timesink.recipes.source import Proposal, Source, calls_in, end_of, name_of
 from timesink.recipes.walking import walk
 
 
-def add_arguments(arguments: Mapping[str, Any], reason: str, source: Source, line: int) -> Iterator[Proposal]:
-    """After the last argument of the call that makes an object of a class (their names begin with a capital); a lower
-    number that is given is raised, any other value is left."""
+def maker_at(source: Source, line: int) -> ast.Call | None:
+    """The call in that line that makes an object of a class (their names begin with a capital)."""
     calls = [call for call in calls_in(source.tree) if call.lineno <= line <= (call.end_lineno or call.lineno)]
     makers = [call for call in calls if name_of(call.func)[:1].isupper()]
-    call = max(makers, key=lambda call: call.lineno, default=None)
-    if call is None:
-        return
+    return max(makers, key=lambda call: call.lineno, default=None)
+
+
+def add_arguments(arguments: Mapping[str, Any], reason: str, source: Source, line: int) -> Iterator[Proposal]:
+    """Arguments of the call that makes an object in that line."""
+    call = maker_at(source, line)
+    yield from () if call is None else give_arguments(arguments, reason, source, call)
+
+
+def give_arguments(arguments: Mapping[str, Any], reason: str, source: Source, call: ast.Call) -> Iterator[Proposal]:
+    """After its last argument; a lower number that is given is raised, any other value is left. What comes after the
+    first goes with it, and is not given beside another value of it."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     last = max([*call.args, *given.values()], key=end_of, default=None)
     raised = {word for word, value in arguments.items() if word in given and _is_lower(given[word], value)}
     added = {word: value for word, value in arguments.items() if word not in given}
-    if last is None or None in given or not (raised or added):  # **options, or another value of the same
+    if last is None or None in given or not {next(iter(arguments))} & {*raised, *added}:  # **options, or its own value
         return
     text = "".join(f", {word}={value!r}" for word, value in added.items())
     more = (source.replace(given[word], repr(arguments[word])) for word in raised)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from timesink.recipes import Effort, Recipe, Switch, Undo
-from timesink.recipes.arguments import add_arguments
+from timesink.recipes.arguments import add_arguments, give_arguments
 from timesink.recipes.program import RunningProgram
 from timesink.recipes.source import Proposal, Source, calls_in, name_of
 from timesink.recipes.switching import Refusal, set_attributes, torch_on_gpu
@@ -18,6 +18,7 @@ _WORKERS: Final[Mapping[str, Any]] = {
     "num_workers": max(1, min(_MOST_WORKERS, (os.cpu_count() or 2) - 1)),
     "persistent_workers": True,
 }
+_FEW: Final = "the training waits for batches, and few processes load them"
 _PINNED: Final[Mapping[str, Any]] = {"pin_memory": True}
 _USES_UP: Final = 18
 """So many steps use up what workers had ready while they were not asked."""
@@ -84,6 +85,14 @@ def find_waiting_copies(source: Source, line: int) -> Iterator[Proposal]:
             yield Proposal(copies[0].lineno, reason, tuple(made))
 
 
+def find_trainers(source: Source, line: int) -> Iterator[Proposal]:
+    """The arguments of a trainer that makes its loaders itself."""
+    words = {f"dataloader_{name}": value for name, value in _WORKERS.items()}
+    for call in calls_in(source.tree):
+        if name_of(call.func).endswith("TrainingArguments"):
+            yield from give_arguments(words, _FEW, source, call)
+
+
 LOADER_WORKERS: Final = Recipe(
     "loader_workers",
     "load batches in more worker processes (num_workers)",
@@ -92,7 +101,7 @@ LOADER_WORKERS: Final = Recipe(
     drift="other batches",
     where="loader",
     switch=Switch(partial(load_otherwise, _WORKERS), _USES_UP, _USES_UP, 6.0, loader=_WORKERS),
-    edits=(partial(add_arguments, _WORKERS, "the training waits for batches, and few processes load them"),),
+    edits=(partial(add_arguments, _WORKERS, _FEW), find_trainers),
 )
 PIN_MEMORY: Final = Recipe(
     "pin_memory",

@@ -11,7 +11,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import Final
 
 # Rows end as Python's tokenizer ends them: not at a form feed, and not at a separator of Unicode.
@@ -54,6 +54,23 @@ def rows_of(text: str) -> list[bytes]:
     """The rows of a text with their ends, as `ast` counts them."""
     rows = [row.encode() for row in _ROW.findall(text)]
     return rows[:-1] if rows and not rows[-1] else rows
+
+
+def are_flat(strings: str) -> bool:
+    """Whether each of the strings that stand side by side in a text is on one row, so that rows may be indented."""
+    try:
+        tokens = [*tokenize.generate_tokens(StringIO(f"({strings}\n)").readline)]
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    opened = [0]
+    for token in tokens:
+        name = tokenize.tok_name[token.type]
+        if name.endswith("STRING_START"):  # of Python 3.12
+            opened.append(token.start[0])
+        first = opened.pop() if name.endswith("STRING_END") else token.start[0]
+        if "STRING" in name and first != token.end[0]:
+            return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from timesink.recipes.source import Source, bound_in, calls_in, mutated_in, name
 from timesink.recipes.walking import walk
 
 _FACTS: Final = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad"})
-_FRESH: Final = frozenset({
+GIVE_NEW: Final = frozenset({
     "matmul", "mm", "bmm", "einsum", "where", "softmax", "log_softmax", "cross_entropy", "nll_loss", "mse_loss",
     "l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss",
     "scaled_dot_product_attention", "linear", "embedding", "cat", "stack", "exp", "log", "sin", "cos", "sqrt",
@@ -21,7 +21,8 @@ _FRESH: Final = frozenset({
     "tril", "masked_fill", "eq", "ne", "lt", "le", "gt", "ge", "any", "all", "max", "min", "argmax", "abs", "neg",
     "logical_not", "logical_and", "logical_or", "item", "tolist", "clone", "norm", "clamp", "sigmoid", "tanh",
     "size", "numel", "dim", "repeat", "masked_select", "allclose", "equal", "repeat_interleave", "maximum",
-    "minimum", "cumsum", "addmm", "baddbmm", "lerp",
+    "minimum", "cumsum", "addmm", "baddbmm", "lerp", "unique", "nonzero", "count_nonzero", "bincount", "topk", "std",
+    "var", "median", "quantile", "prod", "logsumexp", "isnan", "isinf", "isfinite", "argmin",
 })  # fmt: skip
 """Methods and functions of PyTorch whose result shares no memory with what they are given."""
 _VIEWS: Final = frozenset({
@@ -32,7 +33,7 @@ _VIEWS: Final = frozenset({
 """Those whose result may be what they are given."""
 _ROOTS: Final = frozenset({"torch", "F", "functional", "math"})
 _NUMBERS: Final = frozenset({"int", "float", "len", "min", "max", "round", "abs", "size", "dim", "numel", "device"})
-_SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
+SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
 _SEES_NAMES: Final = frozenset({"globals", "locals", "vars", "eval", "exec", "getattr", "setattr"})
 _DEEPEST: Final = 4
 
@@ -94,7 +95,7 @@ def is_read(source: Source, node: ast.AST, depth: int = 0) -> bool:
         call = source.parents[above]
         is_called = isinstance(call, ast.Call) and call.func is above and not _asks_for_place(call)
         is_view = above.attr in _VIEWS and is_called and is_read(source, call, depth)
-        return above.attr in _FACTS or is_view or (above.attr in _FRESH and is_called)
+        return above.attr in _FACTS or is_view or (above.attr in GIVE_NEW and is_called)
     holder = source.parents[above] if isinstance(above, (ast.keyword, ast.List, ast.Tuple)) else above
     if isinstance(above, (ast.List, ast.Tuple)):  # x[:, held], torch.cat((a, held))
         is_index = isinstance(holder, ast.Subscript) and holder.slice is above
@@ -109,7 +110,7 @@ def _asks_for_place(call: ast.Call) -> bool:
 
 def _gives_new(call: ast.Call) -> bool:
     is_torch = isinstance(call.func, ast.Attribute)
-    return is_torch and name_of(call.func) in _FRESH and not _asks_for_place(call)
+    return is_torch and name_of(call.func) in GIVE_NEW and not _asks_for_place(call)
 
 
 def _reads_argument(source: Source, call: ast.Call, node: ast.AST, word: str | None, depth: int) -> bool:
@@ -139,7 +140,7 @@ def _called(source: Source, call: ast.Call) -> tuple[ast.FunctionDef | None, int
     named = [one for one in functions if one.name == call.func.id]
     if len(named) == 1 and isinstance(named[0], ast.FunctionDef) and _times_bound(source, call.func.id) == 1:
         return (named[0], 0) if named[0] in source.tree.body else (None, 0)
-    made = _bound_to(source, call.func.id)
+    made = bound_to(source, call.func.id)
     while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _VIEWS | {"eval"}:
         made = made.func.value
     name = name_of(made.func) if isinstance(made, ast.Call) else ""
@@ -159,7 +160,7 @@ def _holds(statement: ast.stmt) -> bool:
     return hasattr(statement, "body") and not isinstance(statement, (ast.FunctionDef, ast.ClassDef))
 
 
-def _bound_to(source: Source, name: str) -> ast.expr | None:
+def bound_to(source: Source, name: str) -> ast.expr | None:
     """What the file binds the name to, where it does so once, by an assignment."""
     found = [
         one
@@ -198,10 +199,10 @@ _LITERAL: Final = (ast.Constant, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast
 def _is_number(source: Source, node: ast.Name, depth: int) -> bool:
     """Whether a name is a module's, stands for a size, device, type or setting, or is bound once to such a value."""
     above = source.parents[node]
-    is_fact = isinstance(above, ast.Attribute) and (above.attr in _FACTS | _NUMBERS or node.id in _SETTINGS)
+    is_fact = isinstance(above, ast.Attribute) and (above.attr in _FACTS | _NUMBERS or node.id in SETTINGS)
     if is_fact or node.id in _ROOTS | {"np", "numpy"} or hasattr(builtins, node.id):
         return True
-    value = _bound_to(source, node.id)
+    value = bound_to(source, node.id)
     return value is not None and depth < _DEEPEST and _makes_number(source, value, depth + 1)
 
 

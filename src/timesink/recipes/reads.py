@@ -5,14 +5,15 @@ A value that anything else depends on is left alone: it may control the loop.
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from typing import Final
 
 from timesink.recipes import Effort, Recipe, meters
+from timesink.recipes.conditions import find_conditions
 from timesink.recipes.proof import Replacement
-from timesink.recipes.reach import is_heard_by_more, leaves_traces, needs_order
+from timesink.recipes.reach import GIVE_NEW, bound_to, is_heard_by_more, leaves_traces, needs_order
 from timesink.recipes.source import (
     Loop,
     Proposal,
@@ -35,9 +36,8 @@ _TELLS: Final = frozenset({
 _DETACH: Final = ("detach", "cpu")
 _STORES: Final = _TELLS - {"print", "set_postfix", "set_description"}
 _EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "test"})
-_HARMLESS: Final = _READS | frozenset({
-    "float", "int", "str", "len", "abs", "round", "format", "detach", "mean", "sum", "max", "min", "norm",
-    "sqrt", "exp", "argmax", "any", "all", "size", "parameters",
+_HARMLESS: Final = GIVE_NEW | _READS | frozenset({
+    "float", "int", "str", "len", "abs", "round", "format", "detach", "parameters",
 })  # fmt: skip
 
 
@@ -47,8 +47,8 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
     reason = f"the loop waits for the GPU in each step to read a value; it does so every {EVERY} steps"
     for loop in source.step_loops():
         kept = [one for statement in source.statements(loop) if (one := _kept(source, loop, statement))]
-        told = _told(source, loop, _reads_device, [one.statement for one in kept])
-        if changes := [*_guard(source, loop, told), *(made for one in kept for made in one.changes)]:
+        told = _told(source, loop, _reads_device, kept)
+        if changes := [*_guard(source, loop, told, kept), *(made for one in kept for made in one.changes)]:
             first = told[0].lineno if told else min(made.start[0] for made in changes) + 1
             doubt = next((one.doubt for one in kept if one.doubt), "") or _doubt_of_told(source, told)
             yield Proposal(first, reason, tuple(changes), doubt)
@@ -63,7 +63,7 @@ def find_reads(source: Source, line: int) -> Iterator[Proposal]:
 def find_evaluations(source: Source, line: int) -> Iterator[Proposal]:
     """Evaluations in each step of a training loop whose result nothing but a message needs."""
     for loop in source.step_loops():
-        if told := _told(source, loop, _evaluates, []):
+        if told := _told(source, loop, _evaluates):
             reason = f"the model is evaluated in each step of the training loop; it is every {EVERY} steps"
             evaluated = [call for one in told for call in calls_in(one) if _is_evaluation(call)]
             doubt = next((why for call in evaluated if (why := leaves_traces(source, call))), "")
@@ -121,17 +121,19 @@ def _tells(statement: ast.stmt) -> bool:
 
 
 def _told(
-    source: Source, loop: Loop, wanted: Callable[[Source, Loop, ast.stmt], bool], kept: list[ast.stmt]
+    source: Source, loop: Loop, wanted: Callable[[Source, Loop, ast.stmt], bool], sums: Sequence["_Kept"] = ()
 ) -> list[ast.stmt]:
-    """Statements of each round that `wanted` accepts and of which nothing but a message hears, nor what is `kept` on
-    the device."""
+    """Statements of each round that `wanted` accepts and of which nothing but a message hears, nor one of the `sums`
+    that are kept on the device; and the messages that tell such a sum."""
     found: list[ast.stmt] = []
+    kept = [one.statement for one in sums]
+    of_sums = {told for one in sums for told in one.before}
     names: dict[str, ast.stmt] = {}
     for statement in source.statements(loop):
         if not source.moves_whole(statement):
             continue
         is_call = isinstance(statement, ast.Expr) and (_tells(statement) or wanted is _evaluates)
-        if is_call and (wanted(source, loop, statement) or read_in(statement) & names.keys()):
+        if statement in of_sums or (is_call and (wanted(source, loop, statement) or read_in(statement) & names.keys())):
             found.append(statement)
         elif isinstance(statement, ast.Assign) and wanted(source, loop, statement):
             target = statement.targets[0]
@@ -161,8 +163,9 @@ def _only_told(source: Source, loop: Loop, name: str, bound: ast.stmt, told: lis
     return sum(name in bound_in(statement) for statement in loop.body) == 1 or bound in loop.body
 
 
-def _guard(source: Source, loop: Loop, told: list[ast.stmt]) -> tuple[Replacement, ...]:
-    """An `if` around the statements that is true every N rounds; a counter where the loop has none."""
+def _guard(source: Source, loop: Loop, told: list[ast.stmt], sums: Sequence["_Kept"] = ()) -> tuple[Replacement, ...]:
+    """An `if` around the statements that is true every N rounds, in which the sums that they tell are read first; a
+    counter where the loop has none."""
     if not told:
         return ()
     counter, made = _counter(source, loop)
@@ -170,7 +173,9 @@ def _guard(source: Source, loop: Loop, told: list[ast.stmt]) -> tuple[Replacemen
     places = sorted(told, key=order.index)
     runs = [[one for _, one in group] for _, group in groupby(enumerate(places), lambda at: order.index(at[1]) - at[0])]
     for run in runs:
-        made += source.wrap(run, f"if {counter} % {EVERY} == 0:")
+        lines = dict.fromkeys(line for one in sums for told in run for line in one.before.get(told, ()))
+        inner = "".join(f"\n{source.indent(run[0])}    {line}" for line in lines)
+        made += source.wrap(run, f"if {counter} % {EVERY} == 0:{inner}")
     return tuple(made)
 
 
@@ -183,24 +188,45 @@ def _counter(source: Source, loop: Loop) -> tuple[str, list[Replacement]]:
         before = source.insert(outer.lineno - 1, f"{source.indent(outer)}{name} = -1\n")
         first = source.insert(loop.body[0].lineno - 1, f"{source.indent(loop.body[0])}{name} += 1\n")
         return name, [before, first]
-    called = name_of(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
-    counts = {"range": loop.target, "enumerate": getattr(loop.target, "elts", [None])[0]}.get(called)
+    counts = {"range": loop.target, "enumerate": getattr(loop.target, "elts", [None])[0]}.get(_counted_by(source, loop))
     if isinstance(counts, ast.Name) and all(counts.id not in bound_in(statement) for statement in loop.body):
         return counts.id, []
     target, each = source.said(loop.target), source.said(loop.iter)
-    held = f"({target})" if isinstance(loop.target, ast.Tuple) and not target.startswith("(") else target
+    is_bare = isinstance(loop.target, ast.Tuple) and loop.target.elts[0].col_offset == loop.target.col_offset
+    held = f"({target})" if is_bare else target
     return name, [
         source.replace(loop.target, f"{name}, {held}"),
         source.replace(loop.iter, f"enumerate({each})"),
     ]
 
 
+def _counted_by(source: Source, loop: ast.For) -> str:
+    """What a loop goes through, `range` or `enumerate`, below the bars that show its progress; empty for all else."""
+    given: ast.expr | None = loop.iter
+    while isinstance(given, (ast.Name, ast.Call)):
+        if isinstance(given, ast.Name):
+            given = bound_to(source, given.id)
+        elif (name := name_of(given.func)) in _COUNT:
+            return _COUNT[name]
+        else:
+            given = given.args[0] if name in _BARS and given.args else None
+    return ""
+
+
+_COUNT: Final = {"range": "range", "trange": "range", "enumerate": "enumerate"}
+_BARS: Final = ("tqdm", "track")
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A statement that sums or lists what it reads, and what keeps that on the device; `doubt` says who may see it."""
+    """A statement that sums or lists what it reads, and what keeps that on the device; `doubt` says who may see it.
+
+    `before` are the messages of each round that tell it: told every N steps, with these lines before them.
+    """
 
     statement: ast.stmt
     changes: list[Replacement]
+    before: Mapping[ast.stmt, tuple[str, ...]]
     doubt: str
 
 
@@ -230,7 +256,8 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
         return None
     losses = _losses(loop)
     read = _one_read(source, loop, statement, value, losses)
-    looks = _looks(source, loop, place, statement)
+    messages = [one for one in source.statements(loop) if _tells(one) and source.moves_whole(one)]
+    looks = _looks(source, loop, place, statement, messages)
     if read is None or looks is None:
         return None
     is_loss = root_of(read[1]) in losses
@@ -239,10 +266,11 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
     line = after.format(said, once.format(number.format(said)))
     changes = [source.replace(read[0], f"{source.said(read[1])}.detach().clone()")]
     changes.append(source.insert(loop.end_lineno or loop.lineno, f"{source.indent(loop)}{line}\n"))
-    changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in looks]
+    rare = [one for one in looks if one not in messages]
+    changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in rare]
     if isinstance(place, ast.Attribute):
         doubt = f"another file may look at {said} in the loop"
-    return _Kept(statement, changes, doubt)
+    return _Kept(statement, changes, {one: (line,) for one in looks if one in messages}, doubt)
 
 
 def _added(source: Source, statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
@@ -292,9 +320,11 @@ def _read_of(call: ast.Call, losses: set[str]) -> ast.expr | None:
     return only if isinstance(only, ast.Name) and only.id in losses else None
 
 
-def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> list[ast.stmt] | None:
-    """The first statements of the blocks, run every so many rounds, that look at the place; None where anything else of
-    the loop does, or of another function."""
+def _looks(
+    source: Source, loop: Loop, place: ast.expr, statement: ast.stmt, messages: list[ast.stmt]
+) -> list[ast.stmt] | None:
+    """The first statements of the blocks, run every so many rounds, that look at the place, and the `messages` that do;
+    None where anything else of the loop does, or of another function."""
     root = root_of(place)
     key = place.slice if isinstance(place, ast.Subscript) else None
     if isinstance(place, ast.Subscript) and not (isinstance(place.value, ast.Name) and isinstance(key, ast.Constant)):
@@ -312,11 +342,12 @@ def _looks(source: Source, loop: Loop, place: ast.expr, statement: ast.stmt) -> 
         above = [node, *source.above(node)]
         if isinstance(node, ast.Name) and _is_another(source, node, loop):
             continue
-        looks = next((one for one in rare if any(held in above for held in one.body)), None)
+        looks = next((one.body[0] for one in rare if any(held in above for held in one.body)), None)
+        looks = looks or next((one for one in messages if one in above), None)
         if statement in above or (isinstance(key, ast.Constant) and _has_other_key(above[1], key)):
             continue
         if loop in above and looks is not None:
-            firsts[looks.body[0]] = None
+            firsts[looks] = None
         elif loop in above or (
             source.scope(node) is not source.scope(loop) and not isinstance(getattr(node, "ctx", None), ast.Store)
         ):
@@ -351,7 +382,7 @@ REMOVE_SYNC: Final = Recipe(
     "keep values on the GPU; read them every N steps",
     Effort.LINES,
     drift="exact",
-    edits=(find_reads,),
+    edits=(find_reads, find_conditions),
     ends_waits=True,
 )
 EVALUATE_RARELY: Final = Recipe(

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
-from timesink.recipes.proof import Replacement, Unproven, decoded, edited, rows_of
+from timesink.recipes.proof import Replacement, Unproven, are_flat, decoded, edited, rows_of
 from timesink.recipes.walking import parsed, walk
 
 Loop = ast.For | ast.While
@@ -131,7 +131,7 @@ class Source:
         first, last = self.rows[statement.lineno - 1], self.rows[end_of(statement)[0]]
         before, after = first[: statement.col_offset], last[end_of(statement)[1] :].strip()
         strings = walk(statement, ast.Constant, ast.JoinedStr)
-        is_flat = all(node.lineno == node.end_lineno for node in strings)
+        is_flat = all(node.lineno == node.end_lineno or are_flat(self.said(node)) for node in strings)
         return is_flat and not before.strip() and (not after or after.startswith(b"#"))
 
     def wrap(self, statements: Iterable[ast.stmt], opener: str) -> tuple[Replacement, ...]:

@@ -72,7 +72,7 @@ class Repairs:
             if found is None:
                 return f"no edit is left that may win {100 * _WORTH:g} %"
             source, proposal = found
-            repair = self._judge(source, proposal, foretold.get(proposal.fix), until_s)
+            repair = self._judge(source, proposal, _foretold_of(proposal.fix, foretold), until_s)
             self.made.append(repair)
             self.tell(f"{repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
             if repair.decided == "kept":
@@ -89,7 +89,7 @@ class Repairs:
         """The edit that would be made next, else one that only a person can allow; None where there is none."""
         foretold = self._measure([])
         for source, proposal in self._candidates(foretold):
-            return replace(self._repair(source, proposal, "offered", ""), foretold=foretold.get(proposal.fix))
+            return replace(self._repair(source, proposal, "offered", ""), foretold=_foretold_of(proposal.fix, foretold))
         return next(iter(self.made), None)
 
     def _measure(self, again: list[TrialResult]) -> Mapping[str, Foretold]:
@@ -235,9 +235,13 @@ def _links(file: Path) -> bool:
 
 def _may_win(name: str, foretold: Mapping[str, Foretold]) -> bool:
     """Whether a fix may win 2 %: as the plan says of it, or where it says nothing, as of what no rule found."""
-    if name in foretold:
-        return foretold[name].high >= _WORTH
+    if (known := _foretold_of(name, foretold)) is not None:
+        return known.high >= _WORTH
     return not foretold or BY_NAME[name].offer is not Offer.ALWAYS
+
+
+def _foretold_of(name: str, foretold: Mapping[str, Foretold]) -> Foretold | None:
+    return foretold.get(name) or foretold.get(EDITS[name].priced_as)
 
 
 def _rank(
@@ -245,7 +249,7 @@ def _rank(
 ) -> tuple[float, int, int]:
     """The dearest first: the share of the step that its lines take, but no more than the plan allows; where they are of
     no step, what the plan says. Then the place that the plan names, and the order of the table."""
-    known = foretold.get(proposal.fix)
+    known = _foretold_of(proposal.fix, foretold)
     share = sum(lines.get((source.path.name, row), 0.0) for row in proposal.rows)
     worth = min(share, known.high if known else 1.0) if share else known.value if known else 0.0
     file, _, line = (known.place if known else "").rpartition(":")

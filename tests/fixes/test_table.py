@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from tests.rules.cases import cases_of
+from tests.tables import trace_of
 
 import timesink
 from timesink.cli import completion
@@ -84,3 +85,16 @@ def test_what_a_finding_proposes_to_change_is_a_row(rule: Rule) -> None:
         verdict = rule.verdict(case.trace, case.limits)
         for finding in verdict.findings if isinstance(verdict, Found) else ():
             assert (finding.change is None) or (finding.fix in FIXES)
+
+
+@pytest.mark.parametrize(
+    ("operators", "is_refused"),
+    [
+        ("aten::mm", True), ("aten::cudnn_convolution", False), ("aten::convolution_backward", False),
+        ("aten::conv1d", False), ("aten::convert_element_type", True), ("", False),
+    ],
+)  # fmt: skip
+def test_convolutions_are_tried_otherwise_where_some_are_recorded(operators: str, is_refused: bool) -> None:
+    rows = f"| op | {operators} | 1 | 2 |" if operators else ""
+    trace = trace_of(f"| host_ops | name | start_us | end_us |\n{rows}")
+    assert bool(BY_NAME["benchmark_convolutions"].refused(trace)) is is_refused

@@ -250,6 +250,36 @@ def test_a_loop_of_epochs_is_no_loop_of_steps(tmp_path: Path) -> None:
     assert len(proposed(tmp_path, text.replace("scheduler", "optimizer"))) == 2
 
 
+LOOPS = {
+    "pairs": "for x, y in batches:",
+    "pairs in brackets": "for (x, y) in batches:",
+    "a pair in a pair": "for _, (x, y) in zip(batches, batches):",
+    "a pair first": "for (x, y), _ in zip(batches, batches):",
+    "a list": "for [x, y] in batches:",
+    "a bar over numbered ones": "bar = track(enumerate(batches))\nfor i, (x, y) in bar:",
+    "numbers of a bar": "bar = trange(len(batches))\nfor i in bar:\n    x, y = batches[i]",
+    "a number that is used otherwise": "for i in range(len(batches)):\n    x, y = batches[i]\n    i = 0",
+    "as long as there are some": "left = [*batches]\nwhile left:\n    x, y = left.pop(0)",
+    "of a loop of epochs": "for epoch in range(1):\n  for x, y in batches:",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_value_told_in_each_round_of_any_loop_is_told_rarely(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing counts the rounds yet: the tree proves what is put in."""
+    head = f"track, trange = list, range\n{LOOPS[name]}"
+    text = program("total = 0.0", "total += loss.item()\nprint('%.3f' % (total / 7))")
+    text = text.replace("for i, (x, y) in enumerate(batches):", head)
+    repaired_text, made = repaired(tmp_path, text)
+    assert made == {"remove_sync"}
+    (before, reads), (after, fewer) = computed(text, monkeypatch), computed(repaired_text, monkeypatch)
+    holds(before["total"], after["total"])
+    holds(before["model"], after["model"])
+    assert fewer < reads
+
+
 def test_an_attribute_that_other_files_may_read_is_only_offered(tmp_path: Path) -> None:
     body = program("", "self.losses.append(loss.item())").splitlines()
     text = "class Trainer:\n    def run(self):\n" + "\n".join(f"        {row}" for row in body)

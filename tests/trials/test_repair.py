@@ -10,6 +10,8 @@ from benchmarks.fixes.suite import FAULTS, TRAPS, program
 
 from timesink.capture.errors import failure
 from timesink.errors import UsageError
+from timesink.recipes.proof import Unproven
+from timesink.recipes.source import Source
 from timesink.trials import repair
 from timesink.trials.records import Foretold, RepairAnswer, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
@@ -127,6 +129,7 @@ def test_an_edit_that_leaves_as_many_waits_is_taken_back_and_one_that_takes_some
     monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda now: 10.0 if now == text else 5.0))
     monkeypatch.setattr(repair, "recorded", lambda capture, result: result)
     monkeypatch.setattr(repair, "foretell", lambda trace: {})
+    monkeypatch.setattr(repair, "edits_refused", lambda trace: frozenset())
     monkeypatch.setattr(repair, "shares_of_lines", lambda trace: {})
     monkeypatch.setattr(repair, "waits_of_step", lambda result: counts[result.steps_ms[0] > 7])
     answer, workplace = fixed(here, text, names=["remove_sync"])
@@ -252,3 +255,20 @@ def test_a_copy_that_is_there_and_a_file_that_changed_are_refused(here: Path) ->
         open_workplace("timesink-fix", here.parent / "copy")
     with pytest.raises(UsageError, match="is an unknown edit"):
         fix_program(["python", "train.py"], workplace, here, RepairOrder(("bf17",)))
+
+
+def test_an_edit_that_the_tree_does_not_prove_is_told_and_left(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the whole command once: the counter of a loop that had none."""
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 - 3.0 * ("anomaly" not in text)))
+    edited, said = Source.edited, list[str]()
+
+    def unproven(source: Source, replacements: Any) -> str:
+        made = edited(source, replacements)
+        if "anomaly" in made:
+            raise Unproven("line 3 would not be as it was")
+        return made
+
+    monkeypatch.setattr(Source, "edited", unproven)
+    answer, _ = fixed(here, program([PIECES["mask_in_loop"], PIECES["anomaly_mode"]]), tell=said.append)
+    assert [one.fix for one in answer.kept] == ["drop_debugging"]
+    assert any("not edited: line 3 would not be as it was" in one for one in said)

@@ -15,6 +15,7 @@ from timesink.fixes.replays import (
     graph_refused,
     named_kernels,
     named_to_cast,
+    no_convolution,
     to_16_bits_beside,
 )
 from timesink.knowledge.kernels import PRODUCTS
@@ -97,6 +98,7 @@ FP16: Final = Fix(
     does_more=True,
     bench=BenchForm("fp16", PRODUCTS, call="cast", makes="fp16"),
 )
+BENCHMARK_CONVOLUTIONS: Final = Fix(model.BENCHMARK_CONVOLUTIONS, preconditions=(no_convolution,), of_pytorch=True)
 COMPILE: Final = Fix(
     model.COMPILE,
     answers=("pointwise_unfused", "tiny_kernels", "launch_bound/cuda_graph", "eager_islands"),

@@ -76,6 +76,12 @@ HANDS_A_VALUE: Final = Pattern(
     "^aten::_local_scalar_dense$", "it hands one value to the CPU: the innermost of those that read one",
     "aten::_local_scalar_dense", "aten::item",
 )
+CONVOLVES: Final = Pattern(
+    r"^aten::\w*conv(olution|\d+d|_transpose)", "a convolution, or a part of its backward pass",
+    ("aten::conv2d", "aten::cudnn_convolution", "aten::_convolution", "aten::conv_transpose1d",
+     "aten::convolution_backward", "aten::thnn_conv2d"),
+    ("aten::mm", "aten::convert_element_type"),
+)
 ONLY_ON_CPU: Final = Pattern(
     "(?i)mkldnn|onednn|(?:^|:)_?mkl_|^mkl::|_for_cpu$", "no GPU runs it (oneDNN, MKL)",
     ("aten::mkldnn_convolution", "mkldnn::_linear_pointwise", "aten::_scaled_dot_product_flash_attention_for_cpu",

@@ -244,7 +244,11 @@ def drop_checkpoints(source: Source, line: int) -> Iterator[Proposal]:
     calls = [call for call in calls_in(source.tree) if _is_checkpoint(call) and len(call.args) > 1]
     made = []
     for call in calls:
-        words = [f"{word.arg}={source.said(word.value)}" for word in call.keywords if word.arg not in own]
+        words = [
+            f"{word.arg}={source.said(word.value)}" if word.arg else f"**{source.said(word.value)}"
+            for word in call.keywords
+            if word.arg not in own
+        ]
         given = ", ".join([*map(source.said, call.args[1:]), *words])
         function = source.said(call.args[0])
         held = f"({function})" if isinstance(call.args[0], ast.Lambda) else function

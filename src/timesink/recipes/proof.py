@@ -213,7 +213,7 @@ def _header(node: ast.stmt) -> str:
         if isinstance(held := getattr(node, name, None), list):
             kept = [_header_of(one) for one in held] if name in ("handlers", "cases") else []
             setattr(bare, name, kept)
-    return ast.dump(bare)
+    return _dump(bare)
 
 
 def _header_of(part: ast.AST) -> ast.AST:

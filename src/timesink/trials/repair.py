@@ -20,6 +20,7 @@ from timesink.capture.errors import CaptureError, failure
 from timesink.errors import UsageError
 from timesink.fixes import Offer
 from timesink.fixes.table import BY_NAME
+from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Proposal, Source
 from timesink.recipes.table import EDITS, proposals, unified
 from timesink.trials.apart import ProgramApart
@@ -31,7 +32,16 @@ from timesink.trials.records import (
     RepairAnswer,
     TrialResult,
 )
-from timesink.trials.run import ProgramRuns, Tell, foretell, recorded, shares_of_lines, unheard, waits_of_step
+from timesink.trials.run import (
+    ProgramRuns,
+    Tell,
+    edits_refused,
+    foretell,
+    recorded,
+    shares_of_lines,
+    unheard,
+    waits_of_step,
+)
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text
 from timesink.verify.experiment import ExperimentPlan, Verification, verify
@@ -45,7 +55,8 @@ _WORTH: Final = PLAN.threshold_ratio
 @dataclass(slots=True)
 class Repairs:
     """The state of the loop. `standing` are two runs of the program with all that is kept, `lines` the share of the
-    step that the first of them spent at each line, as `shares_of_lines` says, and `waits` how often it waited in one.
+    step that the first of them spent at each line, as `shares_of_lines` says, and `waits` how often it waited in one;
+    `barred` are edits whose precondition the recording refuses.
     """
 
     runs: ProgramRuns
@@ -55,6 +66,7 @@ class Repairs:
     standing: list[TrialResult] = field(default_factory=list)
     lines: Mapping[tuple[str, int], float] = field(default_factory=dict)
     waits: float | None = None
+    barred: frozenset[str] = frozenset()
     made: list[Repair] = field(default_factory=list)
     _seen: set[tuple[str, str, bytes]] = field(default_factory=set)
 
@@ -108,6 +120,7 @@ class Repairs:
                 )
         trace = recorded(self.runs.capture, self.standing[0])
         self.lines, self.waits = shares_of_lines(trace), waits_of_step(trace)
+        self.barred = edits_refused(trace)
         return foretell(trace)
 
     def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
@@ -115,8 +128,9 @@ class Repairs:
         places = (self.workplace.folder, *([] if self.workplace.box is None else [self.workplace.here]))
         files = [f for f in map(Path, self.standing[0].files) if any(map(f.is_relative_to, places)) and not _links(f)]
         on_gpu = bool(self.standing[0].memory_bytes)
-        names = [n for n in self.names if _may_win(n, foretold) and (on_gpu or not EDITS[n].on_gpu)]
-        found = list(proposals(files, names, self.standing[0].places))
+        may_win = [n for n in self.names if n not in self.barred and _may_win(n, foretold)]
+        names = [n for n in may_win if on_gpu or not EDITS[n].on_gpu]
+        found = [one for one in proposals(files, names, self.standing[0].places) if self._can_be_written(*one)]
         for source, proposal in sorted(found, key=lambda one: _rank(one[0], one[1], foretold, self.lines)):
             key = (proposal.fix, source.path.name, source.rows[proposal.line - 1])
             if key in self._seen:
@@ -129,6 +143,15 @@ class Repairs:
                 self.made.append(self._repair(source, proposal, "offered", doubt))
                 continue
             yield source, proposal
+
+    def _can_be_written(self, source: Source, proposal: Proposal) -> bool:
+        """Whether the tree proves the edit. One that it does not prove is told, and not made."""
+        try:
+            source.edited(proposal.replacements)
+        except Unproven as why:
+            self.tell(f"{proposal.fix} at {self.workplace.name(source.path)}:{proposal.line}: not edited: {why}")
+            return False
+        return True
 
     def _repair(self, source: Source, proposal: Proposal, decided: Decided, why: str) -> Repair:
         where = f"{self.workplace.name(source.path)}:{proposal.line}"

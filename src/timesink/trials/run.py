@@ -272,6 +272,14 @@ def foretell(trace: Trace | None) -> dict[str, Foretold]:
     return {}
 
 
+def edits_refused(trace: Trace | None) -> frozenset[str]:
+    """Edits whose precondition the trace refuses."""
+    from timesink.fixes.table import BY_NAME
+    from timesink.recipes.table import EDITS
+
+    return frozenset(name for name in EDITS if trace is not None and BY_NAME[name].refused(trace))
+
+
 def shares_of_lines(trace: Trace | None) -> dict[tuple[str, int], float]:
     """For each line (name of the file, number from 1) that was recorded: the share of the program's CPU time that
     passes in it and in what it calls, or of its GPU time where that is more. Recording makes Python dearer."""

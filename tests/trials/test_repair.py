@@ -1,8 +1,10 @@
 """The loop of repairs on programs whose runs are told, not made: what is kept, taken back and offered, and as what."""
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from timesink.errors import UsageError
 from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Source
 from timesink.trials import repair
-from timesink.trials.records import Foretold, RepairAnswer, TrialResult
+from timesink.trials.records import Foretold, RepairAnswer, TrialPlan, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
+from timesink.trials.run import ProgramRuns, recorded, waits_of_step
 from timesink.trials.workplace import Workplace, head, open_workplace
 from timesink.views.trial import repair_conclusion, repair_page
 
@@ -272,3 +275,43 @@ def test_an_edit_that_the_tree_does_not_prove_is_told_and_left(here: Path, monke
     answer, _ = fixed(here, program([PIECES["mask_in_loop"], PIECES["anomaly_mode"]]), tell=said.append)
     assert [one.fix for one in answer.kept] == ["drop_debugging"]
     assert any("not edited: line 3 would not be as it was" in one for one in said)
+
+
+@pytest.mark.parametrize(("moved", "decided"), [(0.0, "kept"), (0.4, "kept"), (3.0, "taken back")])
+def test_the_spread_of_a_program_that_does_not_repeat_itself_is_that_of_more_runs_than_two(
+    here: Path, monkeypatch: pytest.MonkeyPatch, moved: float, decided: str
+) -> None:
+    """Its first two runs are near each other by chance; all others lie as far apart as the edited one."""
+    chances, made = [0.0, 0.01, 0.3, -0.3, 0.2], [0]
+
+    def losses(text: str) -> list[float]:
+        made[0] += "anomaly" in text
+        by_chance = chances[made[0] % 5 - 1] if "anomaly" in text else moved
+        return [one * (1 + by_chance) for one in LOSSES]
+
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 if "anomaly" in text else 5.0))
+    monkeypatch.setattr(ToldRuns, "losses", staticmethod(losses))
+    answer, _ = fixed(here, program([PIECES["anomaly_mode"]]), names=["drop_debugging"])
+    assert [one.decided for one in answer.repairs] == [decided]
+
+
+def test_a_run_that_is_recorded_is_no_forked_one(tmp_path: Path) -> None:
+    """CUPTI sees nothing in a forked process: waits "4 before, 80 after" were those of a GPU and of a CPU."""
+    begun = list[bool]()
+    apart: Any = SimpleNamespace(start=lambda variables, output, afresh: begun.append(afresh))
+    runs = ProgramRuns(["python", "train.py"], tmp_path, "", apart=apart)
+    for capture in ("", "rank0.json.gz"):
+        begin = runs._starter(TrialPlan("", capture=capture))
+        assert begin is not None
+        begin({}, 1)
+    assert begun == [False, True]
+
+
+@pytest.mark.parametrize(("memory_bytes", "is_told"), [(0, True), (1 << 20, False)])
+def test_a_recording_without_the_work_of_a_gpu_that_was_used_tells_nothing(
+    memory_bytes: int, is_told: bool, tmp_path: Path
+) -> None:
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::item", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0}]
+    (tmp_path / "rank0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    trace = recorded(tmp_path / "rank0.json", TrialResult(steps_ms=[1.0], memory_bytes=memory_bytes))
+    assert (waits_of_step(trace) is not None) is is_told

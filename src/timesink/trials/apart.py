@@ -51,12 +51,13 @@ class ProgramApart:
         self._ready: ReadyProgram | None = None
         self.last: BoxedRun | None = None
 
-    def start(self, variables: Mapping[str, str], output: int) -> BoxedRun:
-        """Begin a run with these variables beside ours; what the last one wrote goes. `CaptureError` if it cannot."""
+    def start(self, variables: Mapping[str, str], output: int, *, afresh: bool = False) -> BoxedRun:
+        """Begin a run with these variables beside ours, in an interpreter of its own if `afresh`; what the last one
+        wrote goes. `CaptureError` if it cannot."""
         self._forget()
         given, asked = {**os.environ, **variables}, Grants(self._shown(), [self._records])
         try:
-            if self._ready is not None and self._ready.is_ready():
+            if self._ready is not None and not afresh and self._ready.is_ready():
                 self.last = self._ready.start_boxed(given, output, asked)
             else:
                 self.last = self._box.start(self._program, given, output=output, asked=asked)

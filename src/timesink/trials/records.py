@@ -176,9 +176,14 @@ class Receipt:
     tolerated: float
 
     @property
+    def room(self) -> float:
+        """How far they may be apart: what is tolerated, and twice what two runs of the base are."""
+        return self.tolerated + 2 * self.base_apart
+
+    @property
     def holds(self) -> bool:
         """Whether losses stay with those of the base."""
-        return self.apart <= self.tolerated + 2 * self.base_apart
+        return self.apart <= self.room
 
 
 @dataclass(frozen=True, slots=True)

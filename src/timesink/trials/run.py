@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from shutil import copyfile
@@ -127,9 +128,7 @@ class ProgramRuns:
             old.unlink(missing_ok=True)
         ends_at = time.time() + left_s * _WITHIN
         plan = replace(plan, file=str(file), check=self._check, ends_at=ends_at, period=self.period)
-        start: Callable[[Mapping[str, str], int], Running] | None = self._apart.start if self._apart else None
-        start = self._ready.start if self._ready and self._ready.is_ready() else start
-        setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place, start)
+        setting = Setting(agent_environment(plan.to_json(), variable=VARIABLE), self._place, self._starter(plan))
         watch = Watch(patience.tick, 2.0 if self._place is None else 0.0, _SIGNAL_S)
         why, status = "", 0
         try:
@@ -156,6 +155,13 @@ class ProgramRuns:
         if patience.hung:
             return result, f"the program stood still for {patience.patience_s:.0f} s"
         return result, "" if result.phase == "done" or not status else why
+
+    def _starter(self, plan: TrialPlan) -> Callable[[Mapping[str, str], int], Running] | None:
+        """What begins a run. One that is recorded is not forked: CUPTI sees no work of a GPU in a forked process."""
+        afresh = bool(plan.capture)
+        if self._ready is not None and not afresh and self._ready.is_ready():
+            return self._ready.start
+        return partial(self._apart.start, afresh=afresh) if self._apart is not None else None
 
     def _failed(self, what: str, why: str) -> None:
         """Tell of a run that failed, and where all that it printed will be."""
@@ -237,13 +243,17 @@ def _tried(one: dict[str, Any]) -> Tried:
 
 
 def recorded(capture: Path, base: TrialResult) -> Trace | None:
-    """The capture with the step as it is without a profiler; None where there is none that can be read."""
+    """The capture with the step as it is without a profiler; None where there is none that can be read, or where it
+    lacks the work of a GPU that the program had."""
+    from timesink.model.tables import DEVICE_OPS
     from timesink.readers import read
 
     with suppress(TimesinkError):
         if capture.is_file() and base.steps_ms:
             steps_ns = tuple(step_ms * NS_PER_MS for step_ms in base.steps_ms)
-            return read([capture], cache=False).with_unprofiled_step(fmean(steps_ns), steps_ns)
+            trace = read([capture], cache=False)
+            if trace.get(DEVICE_OPS).height or not base.memory_bytes:
+                return trace.with_unprofiled_step(fmean(steps_ns), steps_ns)
     return None
 
 

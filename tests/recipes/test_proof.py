@@ -192,3 +192,24 @@ def test_an_edit_of_a_file_from_windows_changes_its_row_alone(tmp_path: Path) ->
     (tmp_path / "train.py").write_bytes(text.encode())
     ((source, found),) = list(proposals([tmp_path / "train.py"], ["frozen_garbage"], {}))
     assert source.encoded(source.edited(found.replacements)).decode() == text.replace("    gc.collect()\r\n", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "is_flat"),
+    [
+        ("f'{x:.3f} | '\n    f'{y:.3f} | '\n    f'{x}'", True),
+        ("'a'\n    f'{x}' 'b'\n    'c'", True),
+        ("f'{x:{y}}'\n    r'\\d'", True),
+        ('f"""{x}\n    {y}"""', False),
+        ('"""a\n    b"""', False),
+        ("'a'\n    '''b\n    c'''", False),
+        ("f'{x}' '''b\n    {c}'''", False),
+    ],
+)
+def test_strings_side_by_side_may_be_indented_and_one_over_rows_not(told: str, is_flat: bool, tmp_path: Path) -> None:
+    """From Python 3.12 on a part of one f-string may begin in the string before it."""
+    (tmp_path / "train.py").write_text(f"while 1:\n    print(\n    {told}\n    )\n")
+    source = Source.read(tmp_path / "train.py")
+    assert source is not None
+    (loop,) = source.loops()
+    assert source.moves_whole(loop.body[0]) is is_flat

@@ -130,9 +130,14 @@ class Source:
         """Whether its lines are its own and may be indented: no second statement in them, no string over lines."""
         first, last = self.rows[statement.lineno - 1], self.rows[end_of(statement)[0]]
         before, after = first[: statement.col_offset], last[end_of(statement)[1] :].strip()
-        strings = walk(statement, ast.Constant, ast.JoinedStr)
+        strings = (node for node in walk(statement, ast.Constant, ast.JoinedStr) if not self._is_of_string(node))
         is_flat = all(node.lineno == node.end_lineno or are_flat(self.said(node)) for node in strings)
         return is_flat and not before.strip() and (not after or after.startswith(b"#"))
+
+    def _is_of_string(self, node: ast.AST) -> bool:
+        """Whether it is a part of an f-string; from Python 3.12 on its place may begin in one of two and end in the
+        next."""
+        return any(isinstance(held, ast.JoinedStr) for held in self.above(node))
 
     def wrap(self, statements: Iterable[ast.stmt], opener: str) -> tuple[Replacement, ...]:
         """One block around neighbouring statements, which `moves_whole` allows."""

@@ -15,17 +15,26 @@ from timesink.fixes.replays import (
     graph_refused,
     named_kernels,
     named_to_cast,
-    no_convolution,
     to_16_bits_beside,
 )
 from timesink.knowledge.kernels import PRODUCTS
+from timesink.knowledge.operators import CONVOLVES
 from timesink.measures.kernels.fusion import optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
+from timesink.model.names import matches
+from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.recipes import Effort, Words, model, training
 from timesink.whatif import Change, Selection, Target
 from timesink.whatif.changes.host import CaptureGraph
 from timesink.whatif.changes.kernels import FuseOptimizer
+
+
+def no_convolution(trace: Trace) -> str:
+    """Why no convolution can be another; '' where one is recorded, and where no operator is."""
+    ops = trace.get(HOST_OPS)
+    none = ops.height and not matches(ops["name"], CONVOLVES).any()
+    return "the recorded steps have no convolution" if none else ""
 
 
 def unfused_steps(trace: Trace) -> Iterator[Selection]:

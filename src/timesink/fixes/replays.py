@@ -16,7 +16,6 @@ from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import PREFETCHES_PAGES
 from timesink.knowledge.kernel_traits import MIGRATION
 from timesink.knowledge.kernels import PRODUCTS
-from timesink.knowledge.operators import CONVOLVES
 from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.habits.repeated_calls import layers, repeated_calls
@@ -36,7 +35,7 @@ from timesink.measures.timeline.known import trains
 from timesink.measures.timeline.replay import graphs
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.records import replace
 from timesink.whatif import EVERYTHING, Case, Change, Range, Selection, Target, chosen_ops
@@ -162,13 +161,6 @@ def graph_refused(trace: Trace) -> str:
     """Why no graph can hold the step; memory that it takes has a fix of its own."""
     obstacle = graph_obstacle(trace)
     return "" if obstacle is None else _NO_GRAPH.get(obstacle.kind, "").format(obstacle.name)
-
-
-def no_convolution(trace: Trace) -> str:
-    """Why no convolution can be another; '' where one is recorded, and where no operator is."""
-    ops = trace.get(HOST_OPS)
-    none = ops.height and not matches(ops["name"], CONVOLVES).any()
-    return "the recorded steps have no convolution" if none else ""
 
 
 def compile_to_graph(trace: Trace, beside: Beside) -> Iterator[Change]:

@@ -39,7 +39,7 @@ from timesink.measures.compile.graph_capture import graph_obstacle
 from timesink.measures.habits.debugging import launches_block
 from timesink.measures.idle.before_launches import launching_time, slow_calls
 from timesink.measures.idle.blame import idle_blame, is_effective
-from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, python_time, system_time
+from timesink.measures.idle.blamed_time import BlamedTime, blamed_time, python_time, system_time, unrecorded_ns
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows, waits_for_work
 from timesink.measures.kernels import median_kernel_ns
 from timesink.measures.repeats.units import launched_again
@@ -104,12 +104,12 @@ def _host_goes(
 def _in_python(trace: Trace) -> Iterator[Row]:
     """Named as the greater part of it is; of a program that nothing shows to be Python the code, and so the gain, is
     not known: at most all of it."""
-    is_python, fix = _is_python(trace), LESS_HOST_WORK if _is_python(trace) else None
-    of_device = {blamed.device: blamed.intervals for blamed in blamed_time(trace, ("unrecorded_code",))}
+    if not _is_python(trace):
+        yield from _if_it_works(trace, python_time(trace), "unrecorded_code", None)
+        return
     for blamed in python_time(trace):
-        unrecorded = blamed.intervals & of_device[blamed.device]
-        told = "python" if 2 * unrecorded.total_ns < blamed.intervals.total_ns else "unrecorded_python"
-        yield from _if_it_works(trace, (blamed,), told if is_python else "unrecorded_code", fix)
+        is_told = 2 * unrecorded_ns(trace).get(blamed.device, 0) < blamed.intervals.total_ns
+        yield from _if_it_works(trace, (blamed,), "python" if is_told else "unrecorded_python", LESS_HOST_WORK)
 
 
 def _in_system(trace: Trace) -> Iterator[Row]:

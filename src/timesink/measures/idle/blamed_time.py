@@ -105,6 +105,14 @@ def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
 
 
 @remembered
+def unrecorded_ns(trace: Trace) -> dict[Device, int]:
+    """Per device: how much of `python_time` was not recorded."""
+    rows = idle_blame(trace).stretches.filter((pl.col("cause") == "unrecorded_code") & unrecorded_python())
+    sums = rows.group_by("rank", "device").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    return {(rank, device): time_ns for rank, device, time_ns in sums.iter_rows()}
+
+
+@remembered
 def in_computing(trace: Trace) -> pl.Series:
     """Which stretches of `IdleBlame.stretches` are of operators that compute on the CPU."""
     stretches = idle_blame(trace).stretches

@@ -9,6 +9,7 @@ A place is a thread with the call, operator, range and frame that it was in. Pla
 a time, and added up: a long trace has as many stretches as kernels, and few places.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -107,9 +108,14 @@ def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
 @remembered
 def unrecorded_ns(trace: Trace) -> dict[Device, int]:
     """Per device: how much of `python_time` was not recorded."""
-    rows = idle_blame(trace).stretches.filter((pl.col("cause") == "unrecorded_code") & unrecorded_python())
-    sums = rows.group_by("rank", "device").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    return {(rank, device): time_ns for rank, device, time_ns in sums.iter_rows()}
+    stretches, sums = idle_blame(trace).stretches, Counter[Device]()
+    lengths_ns = (stretches["end_ns"] - stretches["start_ns"]).to_numpy()
+    is_long = lengths_ns >= assumed.DISPATCH_MOST_US.ns
+    rows = np.flatnonzero((stretches["cause"] == "unrecorded_code").to_numpy() & is_long)
+    ranks, devices = (stretches[key].to_numpy()[rows].tolist() for key in ("rank", "device"))
+    for rank, device, row in zip(ranks, devices, rows, strict=True):
+        sums[rank, device] += int(lengths_ns[row])
+    return dict(sums)
 
 
 @remembered

@@ -259,6 +259,7 @@ LOOPS = {
     "a bar over numbered ones": "bar = track(enumerate(batches))\nfor i, (x, y) in bar:",
     "numbers of a bar": "bar = trange(len(batches))\nfor i in bar:\n    x, y = batches[i]",
     "a number that is used otherwise": "for i in range(len(batches)):\n    x, y = batches[i]\n    i = 0",
+    "a bar of itself": "from string import digits as n\nn = track(n)\nfor x in n:\n    x, y = batches[int(x) % 7]",
     "as long as there are some": "left = [*batches]\nwhile left:\n    x, y = left.pop(0)",
     "of a loop of epochs": "for epoch in range(1):\n  for x, y in batches:",
 }

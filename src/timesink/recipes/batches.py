@@ -100,12 +100,11 @@ def _gives_rows(item: ast.FunctionDef) -> bool:
             continue
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return False
-        pairs = [*zip(*(_parts(one) for one in (statement.targets[0], statement.value)), strict=False)]
-        if not all(isinstance(to, ast.Name) and _is_row(value, names, rows) for to, value in pairs):
+        targets, values = _parts(statement.targets[0]), _parts(statement.value)
+        are_rows = all(isinstance(to, ast.Name) for to in targets) and all(_is_row(one, names, rows) for one in values)
+        if not are_rows or len(targets) != len(values):
             return False
-        if len(pairs) != len(_parts(statement.targets[0])) or len(pairs) != len(_parts(statement.value)):
-            return False
-        rows |= {to.id for to, _ in pairs if isinstance(to, ast.Name)}
+        rows |= set(map(name_of, targets))
     return names[1] not in rows and all(_is_row(one, names, rows) for one in _parts(last.value))
 
 

@@ -5,7 +5,7 @@ A value that anything else depends on is left alone: it may control the loop.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from typing import Final
@@ -127,7 +127,7 @@ def _told(
     that are kept on the device; and the messages that tell such a sum."""
     found: list[ast.stmt] = []
     kept = [one.statement for one in sums]
-    of_sums = {told for one in sums for told in one.before}
+    of_sums = {told for one in sums for told in one.told}
     names: dict[str, ast.stmt] = {}
     for statement in source.statements(loop):
         if not source.moves_whole(statement):
@@ -173,8 +173,8 @@ def _guard(source: Source, loop: Loop, told: list[ast.stmt], sums: Sequence["_Ke
     places = sorted(told, key=order.index)
     runs = [[one for _, one in group] for _, group in groupby(enumerate(places), lambda at: order.index(at[1]) - at[0])]
     for run in runs:
-        lines = dict.fromkeys(line for one in sums for told in run for line in one.before.get(told, ()))
-        inner = "".join(f"\n{source.indent(run[0])}    {line}" for line in lines)
+        lines = (one.line for one in sums if any(told in run for told in one.told))
+        inner = "".join(f"\n{source.indent(run[0])}    {line}" for line in dict.fromkeys(lines))
         made += source.wrap(run, f"if {counter} % {EVERY} == 0:{inner}")
     return tuple(made)
 
@@ -203,30 +203,32 @@ def _counter(source: Source, loop: Loop) -> tuple[str, list[Replacement]]:
 def _counted_by(source: Source, loop: ast.For) -> str:
     """What a loop goes through, `range` or `enumerate`, below the bars that show its progress; empty for all else."""
     given: ast.expr | None = loop.iter
-    while isinstance(given, (ast.Name, ast.Call)):
+    for _ in range(_DEEPEST):  # `batches = tqdm(batches)` leads to itself
         if isinstance(given, ast.Name):
             given = bound_to(source, given.id)
-        elif (name := name_of(given.func)) in _COUNT:
-            return _COUNT[name]
-        else:
+        elif isinstance(given, ast.Call):
+            if (name := name_of(given.func)) in _COUNT:
+                return _COUNT[name]
             given = given.args[0] if name in _BARS and given.args else None
     return ""
 
 
 _COUNT: Final = {"range": "range", "trange": "range", "enumerate": "enumerate"}
 _BARS: Final = ("tqdm", "track")
+_DEEPEST: Final = 4  # names and bars
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """A statement that sums or lists what it reads, and what keeps that on the device; `doubt` says who may see it.
 
-    `before` are the messages of each round that tell it: told every N steps, with these lines before them.
+    `told` are the messages of each round that tell it: told every N steps, after the `line` that reads it.
     """
 
     statement: ast.stmt
     changes: list[Replacement]
-    before: Mapping[ast.stmt, tuple[str, ...]]
+    line: str
+    told: Sequence[ast.stmt]
     doubt: str
 
 
@@ -266,11 +268,11 @@ def _kept(source: Source, loop: Loop, statement: ast.stmt) -> _Kept | None:
     line = after.format(said, once.format(number.format(said)))
     changes = [source.replace(read[0], f"{source.said(read[1])}.detach().clone()")]
     changes.append(source.insert(loop.end_lineno or loop.lineno, f"{source.indent(loop)}{line}\n"))
-    rare = [one for one in looks if one not in messages]
-    changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in rare]
+    told = [one for one in looks if one in messages]
+    changes += [source.insert(one.lineno - 1, f"{source.indent(one)}{line}\n") for one in looks if one not in told]
     if isinstance(place, ast.Attribute):
         doubt = f"another file may look at {said} in the loop"
-    return _Kept(statement, changes, {one: (line,) for one in looks if one in messages}, doubt)
+    return _Kept(statement, changes, line, told, doubt)
 
 
 def _added(source: Source, statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:

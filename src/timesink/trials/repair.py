@@ -58,8 +58,8 @@ _MOST_BASES: Final = 4  # runs of a program that does not repeat itself
 
 @dataclass(slots=True)
 class Repairs:
-    """The state of the loop. `standing` are two runs of the program with all that is kept, `lines` the share of the
-    step that the first of them spent at each line, as `shares_of_lines` says, and `waits` how often it waited in one;
+    """The state of the loop. `standing` are two to four runs of the program with all that is kept, `lines` the share of
+    the step that the first of them spent at each line, as `shares_of_lines` says, `waits` how often it waited in one;
     `barred` are edits whose precondition the recording refuses.
     """
 
@@ -134,12 +134,14 @@ class Repairs:
         on_gpu = bool(self.standing[0].memory_bytes)
         may_win = [n for n in self.names if n not in self.barred and _may_win(n, foretold)]
         names = [n for n in may_win if on_gpu or not EDITS[n].on_gpu]
-        found = [one for one in proposals(files, names, self.standing[0].places) if self._can_be_written(*one)]
+        found = list(proposals(files, names, self.standing[0].places))
         for source, proposal in sorted(found, key=lambda one: _rank(one[0], one[1], foretold, self.lines)):
             key = (proposal.fix, source.path.name, source.rows[proposal.line - 1])
             if key in self._seen:
                 continue
             self._seen.add(key)
+            if not self._can_be_written(source, proposal):
+                continue
             doubt = "" if _fits_memory(proposal, foretold) else proposal.unproven
             if source.path not in self.workplace.held:
                 doubt = doubt or "git does not hold this file, so it stays as it is"

@@ -82,7 +82,7 @@ def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """
     long = in_slow_calls(trace) | _in_slow_operators(trace)
     later = pl.lit(~start_up(trace).holds(idle_blame(trace).stretches) & ~long)
-    dispatch = blamed_time(trace, _DISPATCH, later & ~unrecorded_python())
+    dispatch = blamed_time(trace, _DISPATCH, later & ~unrecorded_python(pl.col))
     python_ns = {part.device: part.per_step_ns for part in python_time(trace)}
     if all(part.per_step_ns <= python_ns[part.device] for part in dispatch):
         return dispatch

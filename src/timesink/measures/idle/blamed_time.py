@@ -10,8 +10,8 @@ a time, and added up: a long trace has as many stretches as kernels, and few pla
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -38,6 +38,7 @@ from timesink.model.tables import FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.records import Record
 
+_Column = TypeVar("_Column", pl.Expr, pl.Series)
 _PYTHON: Final = ("python", "unrecorded_code", "logging", "checkpoint")
 
 
@@ -101,7 +102,7 @@ def _blame_devices(trace: Trace, causes: Collection[str], wanted: pl.Expr | None
 @remembered
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in Python and other host work that launches nothing, outside input, waits and operators."""
-    own = (pl.col("cause") != "unrecorded_code") | unrecorded_python()
+    own = (pl.col("cause") != "unrecorded_code") | unrecorded_python(pl.col)
     return blamed_time(trace, _PYTHON, own & ~pl.lit(in_computing(trace)))
 
 
@@ -109,12 +110,10 @@ def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
 def unrecorded_ns(trace: Trace) -> dict[Device, int]:
     """Per device: how much of `python_time` was not recorded."""
     stretches, sums = idle_blame(trace).stretches, Counter[Device]()
-    lengths_ns = (stretches["end_ns"] - stretches["start_ns"]).to_numpy()
-    is_long = lengths_ns >= assumed.DISPATCH_MOST_US.ns
-    rows = np.flatnonzero((stretches["cause"] == "unrecorded_code").to_numpy() & is_long)
-    ranks, devices = (stretches[key].to_numpy()[rows].tolist() for key in ("rank", "device"))
-    for rank, device, row in zip(ranks, devices, rows, strict=True):
-        sums[rank, device] += int(lengths_ns[row])
+    rows = np.flatnonzero(unrecorded_python(stretches.get_column).to_numpy())
+    read = [stretches[key].to_numpy()[rows].tolist() for key in ("rank", "device", "start_ns", "end_ns")]
+    for rank, device, start_ns, end_ns in zip(*read, strict=True):
+        sums[rank, device] += end_ns - start_ns
     return dict(sums)
 
 
@@ -131,10 +130,10 @@ def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
     return blamed_time(trace, ("os_call",))
 
 
-def unrecorded_python() -> pl.Expr:
-    """Whether an unrecorded stretch is Python rather than dispatch."""
-    length_ns = pl.col("end_ns") - pl.col("start_ns")
-    return (pl.col("cause") == "unrecorded_code") & (length_ns >= assumed.DISPATCH_MOST_US.ns)
+def unrecorded_python(column: Callable[[str], _Column]) -> _Column:
+    """Whether an unrecorded stretch is Python rather than dispatch, by columns of stretches or what stands for them."""
+    length_ns = column("end_ns") - column("start_ns")
+    return (column("cause") == "unrecorded_code") & (length_ns >= assumed.DISPATCH_MOST_US.ns)
 
 
 def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:

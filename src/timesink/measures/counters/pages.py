@@ -59,7 +59,8 @@ _LANES: Final = ("", "_pred_on")
 _NAMELESS: Final = ("imc_miss", "no_instruction", "misc", "dispatch_stall")  # where the kind itself has no more room
 _QUEUED: Final = LoadWait(1e6, 1.0)  # loads that do nothing but queue
 _SM: Final = "sm__inst_executed"  # the schedulers
-_OF_LOADS: Final = ("sm__inst_executed_pipe_lsu", "sm__inst_executed_pipe_adu")  # the other executes barriers
+_PIPE: Final = "sm__inst_executed_pipe_"
+_OF_LOADS: Final = (f"{_PIPE}lsu", f"{_PIPE}adu")  # the other executes barriers
 _L2: Final = {
     "lts__t_sectors": ACCESSES,
     "lts__xbar2lts_cycles_active": REQUESTS,
@@ -116,7 +117,8 @@ def _allowed(kernel: KernelCounters, roofline: KernelRoofline | None) -> Iterato
     wastes, waits = list(_wastes(kernel, told)), list(_stalls(kernel, told))
     for units in _either_way(kernel, _units(kernel, told, occupancy)):
         dram = next((leaf.busy for leaf in units if leaf.resource is Resource.DRAM), 0.0)
-        sides = (dram,) if page_bounds.work_at_most(kernel, told) < dram else (None, dram)
+        hidden = 0.0 if told.pipe is not None else _of_issue(units)
+        sides = (dram,) if max(page_bounds.work_at_most(kernel, told), hidden) < dram else (None, dram)
         queued = [(stalls, queue) for stalls in waits for queue in _queues(units, stalls)]
         for waste in wastes:
             work = work_of(units, waste)
@@ -143,8 +145,8 @@ def _either_way(kernel: KernelCounters, every: Iterable[tuple[Leaf, ...]]) -> It
 
 
 def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator[tuple[Leaf, ...]]:
-    """The levels with the unit that may be their busiest. The SM's is the schedulers, a pipe, or that of loads; what is
-    busier than the levels is some unit of memory."""
+    """The levels with the unit that may be their busiest, and the pipe that is told of. The SM's is the schedulers, a
+    pipe, or that of loads; what is busier than the levels is some unit of memory."""
     levels = leaves(kernel)
     sm = next((leaf.busy for leaf in levels if leaf.resource is Resource.ISSUE), 0.0)
     memory = [leaf for leaf in levels if leaf.resource in MEMORY]
@@ -152,12 +154,19 @@ def _units(kernel: KernelCounters, told: Told, occupancy: Occupancy) -> Iterator
     l2_units = _of_l2(kernel, memory) if tells_sectors else (*_L2,)[:1]
     for name in _of_sm(kernel, told, occupancy, sm):
         of_sm = [Leaf(name, resource_of(name) or Resource.ISSUE, sm, sm)]
+        if told.pipe is not None and (pipe := _PIPE + told.pipe[0]) != name and (of_pipe := resource_of(pipe)):
+            of_sm.append(Leaf(pipe, of_pipe, told.pipe[1], told.pipe[1]))
         if name != _OF_LOADS[1] and told.may_wait_at_barriers and (pipes := kernel.share("sm__memory_throughput")):
             of_sm.append(Leaf(_OF_LOADS[1], Resource.L1, pipes, pipes))
         for l2 in l2_units:
             for hidden in _named(memory):
                 named = (replace(leaf, name=l2) if leaf.resource is Resource.L2 else leaf for leaf in hidden)
                 yield tuple(sorted((*named, *of_sm), key=lambda leaf: (-leaf.busy, leaf.name)))
+
+
+def _of_issue(units: tuple[Leaf, ...]) -> float:
+    """How busy issue slots are, and so a pipe without a message at most; 0 where another unit is the SM's busiest."""
+    return max((leaf.busy for leaf in units if leaf.resource is Resource.ISSUE), default=0.0)
 
 
 def _of_l2(kernel: KernelCounters, memory: list[Leaf]) -> tuple[str, ...]:
@@ -194,13 +203,13 @@ def _of_sm(kernel: KernelCounters, told: Told, occupancy: Occupancy, sm: float) 
     slots = [rate / ISSUES_OF_CYCLE for rate in (issued and issued * active, executed) if rate is not None]
     found = [_SM] if any(abs(busy - sm) < ROUNDED for busy in slots) else []
     if told.pipe is not None and abs(told.pipe[1] - sm) < ROUNDED:
-        found.append(f"sm__inst_executed_pipe_{told.pipe[0]}")
+        found.append(_PIPE + told.pipe[0])
     # Each load or store passes through L1, so that a unit of loads is no busier than L1; and neither than all pipes.
     passes = l1 is None or l1 >= sm * requests_per_cycle(kernel) - ROUNDED
     of_memory = _OF_LOADS[:1] if page_bounds.counts_requests(kernel) else _OF_LOADS if passes else _OF_LOADS[1:]
     if pipes is not None and abs(pipes - sm) < ROUNDED:
         found += of_memory
-    return tuple(found) or (_SM, "sm__inst_executed_pipe_alu", *(of_memory if pipes is None else ()))
+    return tuple(found) or (_SM, f"{_PIPE}alu", *(of_memory if pipes is None else ()))
 
 
 def _stalls(kernel: KernelCounters, told: Told) -> Iterator[Stalls | None]:

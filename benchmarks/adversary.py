@@ -103,7 +103,7 @@ class Judge(State):
         self._sums = {path: _sum(path) for path in map(_program, self.commands.values())}
 
     def launch(self, side: Side, number: int) -> RunRow:
-        """One run in a fresh process; its receipt says that every answer was right, or what was not."""
+        """One run in a fresh process; its check says that every answer was right, or what was not."""
         foreign, started_s, probed_s = self.watch.foreign_processes(), time.time(), probe_host()
         seconds, wrong = self._play(side)
         changed = [path.name for path, sum_ in self._sums.items() if _sum(path) != sum_]

@@ -1,6 +1,6 @@
 // A program of many equal steps, for checking verdicts: arithmetic, memory traffic, then a spin of a stated length.
 // usage: verify_workload STEPS EXTRA; the spin lasts EXTRA (0.02 for 2 %) of the step's own time, which is measured
-// first. Step times go to $TIMESINK_STEPS as JSON lines, with a checksum as the receipt.
+// first. Step times go to $TIMESINK_STEPS as JSON lines, with a checksum as the check.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
     FILE* file = std::fopen(path, "w");
     if (file == nullptr) return 3;
     for (int step = 0; step < steps; ++step)
-        std::fprintf(file, "{\"step\": %d, \"seconds\": %.9f, \"receipt\": \"%.6f\"}\n", step + 1, seconds[first + step], checksum);
+        std::fprintf(file, "{\"step\": %d, \"seconds\": %.9f, \"check\": \"%.6f\"}\n", step + 1, seconds[first + step], checksum);
     std::fclose(file);
     return 0;
 }

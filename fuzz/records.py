@@ -104,13 +104,13 @@ RECORDS = (
     Record(
         "steps-lines",
         "steps.jsonl",
-        (_text(*({"seconds": 0.01, "receipt": str(n)} for n in range(6))),),
+        (_text(*({"seconds": 0.01, "check": str(n)} for n in range(6))),),
         lambda path: StepsFile().collect(path.parent, _finished(path)),
     ),
     Record(
         "steps-json",
         "steps.json",
-        (_text({"step_times_ms": [10, 11, 12], "receipt": 1.5}),),
+        (_text({"step_times_ms": [10, 11, 12], "check": 1.5}),),
         lambda path: JsonFile(path, "step_times_ms").collect(path.parent, _finished(path)),
     ),
     Record("stage-log", "stages.jsonl", (_text(*_STAGES), _STAGES_CSV), lambda path: read_stage_logs([path])),

@@ -35,20 +35,20 @@ except ValueError:
 print(told.get("headline") or told)
 for run in told.get("runs", ()):
     print(f"  run {run['number']:2} {run['side']:6} mean {run['mean_s']*1e3:8.3f} ms  median {run['median_s']*1e3:8.3f} ms"
-          f"  {run['steps']} steps, {run['mark']}, loss {run['receipt']}")
+          f"  {run['steps']} steps, {run['mark']}, loss {run['check']}")
 print("\n".join(f"  note: {note}" for note in told.get("notes", ())))
 PY
   else tail -12 "$out/$name.out"; fi
 }
 
-loss=(--receipt-pattern 'loss (\S+)' --receipt-tolerance 5%)
+loss=(--check-pattern 'loss (\S+)' --check-tolerance 5%)
 run="$python $here"
 # The README's line, on scripts without edits: the verdict must be "faster", and prove a fifth more steps in the same time.
 part 0 verify-old-new timesink verify --before "$run/old.py" --after "$run/new.py" --pairs 4,8 "${loss[@]}" \
   --at-least 1.2 -f json
 # Steps that a CUDA graph holds end where it is replayed.
 part 0 verify-graph timesink verify --before "$run/launches.py" --after "$run/launches.py --graph" --pairs 3,6 \
-  --receipt-pattern 'loss (\S+)' --receipt-tolerance 5% -f json
+  --check-pattern 'loss (\S+)' --check-tolerance 5% -f json
 # Every pair of the options that change what torch.profiler records.
 for pair in "--stacks --auto-ranges" "--stacks --memory" "--memory --auto-ranges"; do
   name=capture$(tr -d ' ' <<<"$pair")

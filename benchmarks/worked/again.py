@@ -27,7 +27,7 @@ from benchmarks.worked.measured import machine, measured
 
 HERE = Path(__file__).resolve().parent
 ROOT, RESULTS = HERE.parents[1], HERE / "results"
-RECEIPT_TOLERANCES = {"layer": "0", "gpt2": "2%"}
+CHECK_TOLERANCES = {"layer": "0", "gpt2": "2%"}
 RUN_LIMIT_S = 120
 
 
@@ -41,7 +41,7 @@ def program(example: str, state: str, steps: int, dry: bool) -> list[str]:
 def verification(given: argparse.Namespace, change: dict[str, Any], is_open: bool, report: Path) -> list[str]:
     """The command of `timesink verify` for one change."""
     words = [sys.executable, "-m", "timesink", "verify", "--pairs", str(given.pairs), "--threshold", "1%"]
-    words += ["--warm-up-pairs", "0", "--receipt-tolerance", RECEIPT_TOLERANCES[given.example], "--exit-zero"]
+    words += ["--warm-up-pairs", "0", "--check-tolerance", CHECK_TOLERANCES[given.example], "--exit-zero"]
     for side in ("before", "after"):
         words += [f"--{side}", shlex.join(program(given.example, change[side], given.steps, given.dry))]
     words += ["--timeout", str(RUN_LIMIT_S), "--format", "json", "-o", str(report)]
@@ -102,7 +102,7 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("example", choices=sorted(RECEIPT_TOLERANCES))
+    parser.add_argument("example", choices=sorted(CHECK_TOLERANCES))
     parser.add_argument("out", type=Path)
     parser.add_argument("--changes", required=True, help="names of changes, separated by commas")
     parser.add_argument("--pairs", type=int, default=3)

@@ -3,7 +3,7 @@
     python -m benchmarks.worked.gpt2 [--tf32] [--bf16] [--compile] [--flash] [--pad] [--fused] [--steps N]
 
 Every run first compares the gradient of its first step with that of the plain fp32 model; the loss of step 10 is handed
-over as a receipt. The batch is one and the same, drawn at random, so the loss falls as the model learns it by heart.
+over as a check. The batch is one and the same, drawn at random, so the loss falls as the model learns it by heart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 VOCABULARY, PADDED = 50257, 50304
 GRADIENT_TOLERANCE = 5e-2
-RECEIPT_STEP = 10
+CHECK_STEP = 10
 
 
 class Block(nn.Module):
@@ -140,7 +140,7 @@ def main() -> None:
     del plain, expected, loss
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True if given.fused else None)
-    train(training_step(lambda: model(tokens, targets), optimizer, autocast), given.steps, place, RECEIPT_STEP)
+    train(training_step(lambda: model(tokens, targets), optimizer, autocast), given.steps, place, CHECK_STEP)
     place.wait()
 
 

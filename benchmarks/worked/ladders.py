@@ -44,7 +44,7 @@ class Example:
     attainable_ms: float
     settle: int
     timed: int
-    receipt_tolerance: str
+    check_tolerance: str
 
     @property
     def states(self) -> tuple[Flags, ...]:
@@ -114,7 +114,7 @@ LAYER = Example(
     layer_attainable_ms(),
     settle=20,
     timed=60,
-    receipt_tolerance="0",
+    check_tolerance="0",
 )  # fmt: skip
 
 _RUNGS = (
@@ -139,5 +139,5 @@ def _gpt2_changes() -> tuple[Change, ...]:
     return tuple(changes)
 
 
-GPT2 = Example("gpt2", _gpt2_changes(), gpt2_attainable_ms(), settle=4, timed=10, receipt_tolerance="2%")
+GPT2 = Example("gpt2", _gpt2_changes(), gpt2_attainable_ms(), settle=4, timed=10, check_tolerance="2%")
 EXAMPLES = {example.name: example for example in (LAYER, GPT2)}

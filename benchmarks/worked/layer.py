@@ -20,7 +20,7 @@ from benchmarks.worked.loop import Place, agreement, answer_each, train
 from torch import Tensor
 
 TOLERANCE = 5e-3
-WARM_UP, RECEIPT_STEP = 3, 10
+WARM_UP, CHECK_STEP = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def graphed(run: Callable[[Tensor], Tensor], hidden: Tensor) -> Callable[[], Ten
 
 
 def first_of(output: Tensor) -> Tensor:
-    """One number of the output, which the run hands over as its receipt."""
+    """One number of the output, which the run hands over as its check."""
     return output[0, 0].float()
 
 
@@ -165,12 +165,12 @@ def main() -> None:
         backend, mode = ("aot_eager", None) if place.dry else ("inductor", "reduce-overhead" if given.graph else None)
         step = partial(torch.compile(run, backend=backend, mode=mode), hidden)
     error = float((step().float() - expected).norm() / expected.norm())
-    receipt = agreement(error, TOLERANCE, "output against fp32")
+    check = agreement(error, TOLERANCE, "output against fp32")
     del expected
     if given.ahead:
-        train(lambda: first_of(step()), given.steps, place, RECEIPT_STEP)
+        train(lambda: first_of(step()), given.steps, place, CHECK_STEP)
     else:
-        answer_each(step, given.steps, place, receipt)
+        answer_each(step, given.steps, place, check)
 
 
 def parsed() -> argparse.Namespace:

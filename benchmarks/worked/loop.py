@@ -1,4 +1,4 @@
-"""The loop both examples run: steps with `timesink.step()`, and one receipt of what was computed."""
+"""The loop both examples run: steps with `timesink.step()`, and one check of what was computed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Place:
 
 
 def agreement(measured: float, tolerance: float, what: str) -> str:
-    """The receipt of a run whose result is right; a run whose result is wrong ends here."""
+    """The check of a run whose result is right; a run whose result is wrong ends here."""
     print(json.dumps({"compared": what, "error": measured, "tolerance": tolerance}), flush=True)
     if not measured <= tolerance:
         raise SystemExit(
@@ -44,18 +44,18 @@ def agreement(measured: float, tolerance: float, what: str) -> str:
     return f"{what} within {tolerance:g}"
 
 
-def answer_each(step: Step, steps: int, place: Place, receipt: str) -> None:
+def answer_each(step: Step, steps: int, place: Place, check: str) -> None:
     """As a server does: the answer of a step is waited for before the next one begins."""
     for _ in range(steps):
         step()
         place.wait()
-        timesink.step(receipt=receipt)
+        timesink.step(check=check)
 
 
-def train(step: Step, steps: int, place: Place, receipt_step: int) -> None:
+def train(step: Step, steps: int, place: Place, check_step: int) -> None:
     """As a training loop does: the host prepares one step while the GPU runs the one before, and never more.
 
-    The loss of step `receipt_step` is the receipt: both sides of a comparison reach it, however many steps follow.
+    The loss of step `check_step` is the check: both sides of a comparison reach it, however many steps follow.
     """
     marks: deque[torch.cuda.Event] = deque()
     for number in range(1, steps + 1):
@@ -65,4 +65,4 @@ def train(step: Step, steps: int, place: Place, receipt_step: int) -> None:
             marks[-1].record()
         if len(marks) > 1:
             marks.popleft().synchronize()
-        timesink.step(receipt=f"{loss.item():.6f}" if number == receipt_step else None)
+        timesink.step(check=f"{loss.item():.6f}" if number == check_step else None)

@@ -152,7 +152,7 @@ def measure(session: Session, change: Change, row: dict[str, Any], pairs: int) -
     for side, flags in sides.items():
         words += [side, shlex.join(session.program(flags, change.steps))]
     words += ["--format", "json", "-o", str(report)]
-    words += ["--receipt-tolerance", session.example.receipt_tolerance, "--timeout", str(RUN_LIMIT_S), "--exit-zero"]
+    words += ["--check-tolerance", session.example.check_tolerance, "--timeout", str(RUN_LIMIT_S), "--exit-zero"]
     words += ["--ledger", str(row["ledger"]), "--root", str(session.work)] if "ledger" in row else []
     log = session.work / f"verify.{slug(change.after)}.log"
     status = ended(words, session.left_s() - 5, log)

@@ -48,19 +48,19 @@ def test_there_are_more_than_thirty_cheats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cheat", WRONG)
 def test_what_is_not_computed_by_the_end_of_the_call_is_wrong(cheat: str, tmp_path: Path) -> None:
-    assert judge(tmp_path, WRONG[cheat]).launch("after", 1).receipt != RIGHT
+    assert judge(tmp_path, WRONG[cheat]).launch("after", 1).check != RIGHT
 
 
 @pytest.mark.parametrize("cheat", NO_FASTER)
 def test_a_clock_inside_of_the_process_is_not_asked(cheat: str, tmp_path: Path) -> None:
     run = judge(tmp_path, NO_FASTER[cheat]).launch("after", 1)
-    assert run.receipt == RIGHT
+    assert run.check == RIGHT
     assert run.mean_s > 0.02
 
 
 def test_without_a_right_answer_the_unchanged_program_gives_it(tmp_path: Path) -> None:
-    assert judge(tmp_path, "", PROBLEM).launch("after", 1).receipt == RIGHT
-    wrong = judge(tmp_path, WRONG["last row alone"], PROBLEM).launch("after", 2).receipt
+    assert judge(tmp_path, "", PROBLEM).launch("after", 1).check == RIGHT
+    wrong = judge(tmp_path, WRONG["last row alone"], PROBLEM).launch("after", 2).check
     assert wrong == "call 1: 32 of 2048 values are wrong, the first at [63, 0]"
 
 
@@ -76,7 +76,7 @@ def test_either_side_runs_beside_the_unchanged_program_where_that_gives_the_answ
 
 def test_a_time_below_the_floor_is_impossible(tmp_path: Path) -> None:
     impossible = judge(tmp_path, "", PROBLEM + EXPECTED + "def floor_s(x): return 3600\n")
-    assert "is impossible, the floor is 3.6e+09 us" in str(impossible.launch("after", 1).receipt)
+    assert "is impossible, the floor is 3.6e+09 us" in str(impossible.launch("after", 1).check)
 
 
 def test_what_a_program_leaves_running_is_ended(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_a_program_leaves_running_is_ended(tmp_path: Path) -> None:
         f"while not os.path.exists({pid!r}) or not os.path.getsize({pid!r}): time.sleep(0.01)\n"
         "def solve(x): return softmax(x)"
     )
-    assert judge(tmp_path, daemon).launch("after", 1).receipt == RIGHT
+    assert judge(tmp_path, daemon).launch("after", 1).check == RIGHT
     time.sleep(0.1)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

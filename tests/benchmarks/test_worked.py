@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.worked.again import RECEIPT_TOLERANCES, program, still_open
+from benchmarks.worked.again import CHECK_TOLERANCES, program, still_open
 from benchmarks.worked.ladders import EXAMPLES, GPT2, LAYER, Change, Example, gpt2_attainable_ms, layer_attainable_ms
 from benchmarks.worked.pack import kept
 from benchmarks.worked.predict import prediction
@@ -123,7 +123,7 @@ def test_measuring_again_keeps_the_program_the_flags_and_the_open_entry(tmp_path
     ledger.write_text("".join(json.dumps({"event": event, "number": number}) + "\n" for event, number in events))
     assert still_open(ledger) == {1, 3}
     for example in EXAMPLES.values():
-        assert RECEIPT_TOLERANCES[example.name] == example.receipt_tolerance
+        assert CHECK_TOLERANCES[example.name] == example.check_tolerance
 
 
 def test_the_table_of_names_says_at_which_place_the_next_change_stands() -> None:

@@ -20,7 +20,7 @@ from timesink.cli.app import run
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial"
 PAGES = {"transformer-layer.md": "layer", "gpt2-step.md": "gpt2"}
-STAND_IN = "import time, timesink\nfor _ in range(30):\n    time.sleep(1e-3)\n    timesink.step(receipt=1)\n"
+STAND_IN = "import time, timesink\nfor _ in range(30):\n    time.sleep(1e-3)\n    timesink.step(check=1)\n"
 SENTENCE = re.compile(r"^> (.*(?:\n> .*)*)", re.MULTILINE)
 
 

@@ -70,7 +70,7 @@ def hostile(text: str) -> GateResult:
     ]
     rows.append(replace(gate_row(ChangeVerdict(Outcome.NO_DIFFERENCE, 0.0), text), how=How.EXACT, limit=text))
     found = FindingChange(text, text, text, Fate.NEW, 1.0, 2.0, text, 3)
-    run = row(0.01, receipt=text, slowed_by=(text,), foreign=(text,))
+    run = row(0.01, check=text, slowed_by=(text,), foreign=(text,))
     parts = (Contribution(text, 1, 2),)
     return GateResult(
         text,

@@ -13,7 +13,7 @@ from tests.trials.program import PROGRAM
 import timesink
 from timesink.capture.running import INJECT
 from timesink.trials.agent import VARIABLE
-from timesink.trials.receipts import alike_losses
+from timesink.trials.checks import alike_losses
 from timesink.trials.records import TrialPlan
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.run import ProgramRuns, recorded, shares_of_lines, waits_of_step

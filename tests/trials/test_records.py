@@ -9,14 +9,14 @@ import pytest
 
 from timesink.recipes import Drift
 from timesink.trials.agent import Script, Trial
+from timesink.trials.checks import alike_losses, hold_losses, stray_weights
 from timesink.trials.course import _promise, _winners
 from timesink.trials.pairs import Pair, TimedBlock, interval, is_decided
-from timesink.trials.receipts import alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
+    Check,
     Confirmed,
     Foretold,
     Period,
-    Receipt,
     TrialAnswer,
     TrialPlan,
     TrialResult,
@@ -25,7 +25,7 @@ from timesink.trials.records import (
 from timesink.views.trial import conclusion, trial_page
 
 KEPT = ("bf16", "compile")
-PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), Receipt(20, 1e-4, 0.0, 3e-2))
+PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), Check(20, 1e-4, 0.0, 3e-2))
 
 
 def blocks(pairs: list[tuple[float, float]]) -> list[Pair]:
@@ -201,8 +201,8 @@ BASE = [2.0, 1.9, 1.8, 1.7, 1.65, 1.6, 1.55, 1.5]
     ],
 )
 def test_losses_hold_within_what_a_change_may_move(changed: list[float], drift: Drift, holds: bool) -> None:
-    receipt = hold_losses(BASE, BASE, changed, drift)
-    assert receipt is not None and receipt.holds is holds
+    check = hold_losses(BASE, BASE, changed, drift)
+    assert check is not None and check.holds is holds
 
 
 def test_weights_are_held_against_what_two_runs_of_the_program_differ() -> None:
@@ -215,7 +215,7 @@ def test_weights_are_held_against_what_two_runs_of_the_program_differ() -> None:
     assert "3 of 34" in stray_weights(base, base, [0.8 * moved for moved in base[:3]] + base[3:])
 
 
-def test_without_losses_there_is_no_receipt() -> None:
+def test_without_losses_there_is_no_check() -> None:
     assert hold_losses([], [], [], "rounding") is None
 
 

@@ -5,7 +5,7 @@ from timesink.verify.outcomes import RunRow
 
 
 def row(mean_s: float, side: str = "before", number: int = 0, **changed: object) -> RunRow:
-    plain = RunRow(number, side, mean_s, mean_s, mean_s * 1.1, 200, 5, True, 0.0, receipt="7")
+    plain = RunRow(number, side, mean_s, mean_s, mean_s * 1.1, 200, 5, True, 0.0, check="7")
     return replace(plain, **changed)  # type: ignore[arg-type]
 
 

@@ -20,7 +20,7 @@ scale = float(os.environ.get("SCALE", "1")) * (1 + noise.gauss(0, 0.002))
 with open(os.environ["TIMESINK_STEPS"], "w") as file:
     for step in range(120):
         seconds = 1e-5 * scale * (1 + noise.gauss(0, 0.01) + (0.4 if step < 7 else 0))
-        line = {"step": step + 1, "seconds": seconds, "receipt": os.environ.get("LOSS", "7.25")}
+        line = {"step": step + 1, "seconds": seconds, "check": os.environ.get("LOSS", "7.25")}
         file.write(json.dumps(line) + chr(10))
 print("done")
 """
@@ -205,7 +205,7 @@ def test_a_pattern_on_the_output_and_a_json_file_hand_over_steps_too(folder: Pat
     )
     pattern = r"took (?P<ms>[\d.]+) ms"
     both = ("--before", "python3 printing.py", "--after", "python3 printing.py", "--pairs", "2")
-    done = timesink("verify", *both, "--step-pattern", pattern, "--receipt-pattern", r"loss (\S+)")
+    done = timesink("verify", *both, "--step-pattern", pattern, "--check-pattern", r"loss (\S+)")
     assert (done.returncode, "no difference" in done.stdout, "were not compared" in done.stdout) == (0, True, False), (
         done.stdout
     )

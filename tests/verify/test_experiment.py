@@ -55,7 +55,7 @@ def test_noise_uses_up_the_plan_and_says_what_would_resolve_it() -> None:
 
 
 def test_another_result_stops_at_once_and_shows_no_speed() -> None:
-    launch, order = launcher(0.5, receipt="8")
+    launch, order = launcher(0.5, check="8")
     done = verify(PLAN, launch)
     assert (done.verdict.outcome, done.verdict.reason, done.verdict.effect) == (
         Outcome.INVALID,
@@ -67,20 +67,20 @@ def test_another_result_stops_at_once_and_shows_no_speed() -> None:
     assert "'8'" in done.verdict.explanation
 
 
-def test_a_receipt_on_one_side_only_is_another_result() -> None:
-    assert verify(PLAN, launcher(1.0, receipt=None)[0]).verdict.outcome is Outcome.INVALID
+def test_a_check_on_one_side_only_is_another_result() -> None:
+    assert verify(PLAN, launcher(1.0, check=None)[0]).verdict.outcome is Outcome.INVALID
 
 
-def test_without_receipts_the_verdict_says_that_results_were_not_compared() -> None:
-    launch, _ = launcher(1.0, receipt=None)
-    done = verify(PLAN, lambda side, number: replace(launch(side, number), receipt=None))
+def test_without_checks_the_verdict_says_that_results_were_not_compared() -> None:
+    launch, _ = launcher(1.0, check=None)
+    done = verify(PLAN, lambda side, number: replace(launch(side, number), check=None))
     assert done.verdict.outcome is Outcome.NO_DIFFERENCE
     assert "were not compared" in done.notes[0]
 
 
 def test_a_loss_within_the_tolerance_is_the_same_result() -> None:
-    plan = replace(PLAN, receipt_tolerance_ratio=0.01)
-    assert verify(plan, launcher(1.05, receipt="7.01")[0]).verdict.outcome is Outcome.SLOWER
+    plan = replace(PLAN, check_tolerance_ratio=0.01)
+    assert verify(plan, launcher(1.05, check="7.01")[0]).verdict.outcome is Outcome.SLOWER
 
 
 @pytest.mark.parametrize(("ratio", "slowed", "outcome"), [(0.5, "after", "faster"), (2.0, "before", "slower")])

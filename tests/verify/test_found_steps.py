@@ -176,7 +176,7 @@ def test_whole_runs_are_timed_from_outside_and_their_result_is_read(tmp_path: Pa
 
     program = "import time; time.sleep(0.05); print('loss 7')"
     steps = collected(tmp_path, WholeRuns(re.compile(r"loss (\d+)")), program)  # type: ignore[arg-type]
-    assert (steps.mark, steps.receipt, len(steps.seconds)) == ("whole", "7", 1)  # type: ignore[attr-defined]
+    assert (steps.mark, steps.check, len(steps.seconds)) == ("whole", "7", 1)  # type: ignore[attr-defined]
     assert steps.seconds[0] >= 0.05  # type: ignore[attr-defined]
 
 
@@ -276,7 +276,7 @@ def test_what_forbids_a_verdict_proves_no_speed_up() -> None:
     "arguments",
     [
         ["--whole", "--step-pattern", "(?P<ms>1)"], ["--whole", "--steps", "5"], ["--at-least", "0.9"],
-        ["--at-least", "x"], ["--steps-json", "f", "--receipt-pattern", "x"], ["--statistic", "mode"],
+        ["--at-least", "x"], ["--steps-json", "f", "--check-pattern", "x"], ["--statistic", "mode"],
     ],
 )  # fmt: skip
 def test_options_that_contradict_each_other_are_refused(
@@ -296,10 +296,10 @@ def test_first_contact_defect_13_an_unmodified_training_script_is_verified(
     for name, wait in (("old", "0.004"), ("new", "0")):
         (tmp_path / f"{name}.py").write_text(SLOW.replace("WAIT", wait), encoding="utf-8")
         sides += [f"--{'before' if name == 'old' else 'after'}", f"{torch_python} {tmp_path / name}.py"]
-    plan = ["--pairs", "2", "--warm-up-pairs", "0", "--statistic", "median", "--receipt-pattern", r"loss (\w+)"]
+    plan = ["--pairs", "2", "--warm-up-pairs", "0", "--statistic", "median", "--check-pattern", r"loss (\w+)"]
     timesink(["verify", *sides, *plan, "--steps", "20", "-f", "json"])
     told = json.loads(capsys.readouterr().out)
-    assert [(one["steps"], one["mark"], one["receipt"]) for one in told["runs"]] == [(20, "optimizer", None)] * 4
+    assert [(one["steps"], one["mark"], one["check"]) for one in told["runs"]] == [(20, "optimizer", None)] * 4
     times = {one["side"]: one["median_s"] for one in told["runs"]}
     assert times["before"] > 0.032  # eight samples that sleep; what a loaded machine adds is no matter
     assert times["after"] < times["before"]

@@ -9,7 +9,7 @@ import pytest
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.verify.environment import Command, Finished, run
-from timesink.verify.runs import JsonFile, OutputPattern, StepsFile, same_receipt
+from timesink.verify.runs import JsonFile, OutputPattern, StepsFile, same_check
 
 
 def finished(folder: Path, stdout: str = "", stderr: str = "") -> Finished:
@@ -19,7 +19,7 @@ def finished(folder: Path, stdout: str = "", stderr: str = "") -> Finished:
 
 
 def test_step_writes_one_line_per_step_and_costs_nothing_without_a_file(tmp_path: Path) -> None:
-    program = "import timesink\nfor i in range(4): timesink.step(receipt=i / 2)\n"
+    program = "import timesink\nfor i in range(4): timesink.step(check=i / 2)\n"
     target = tmp_path / "steps.jsonl"
     for variables in ({"TIMESINK_STEPS": str(target)}, {}):
         environment = {k: v for k, v in os.environ.items() if k not in ("TIMESINK_STEPS", "RANK")}
@@ -27,7 +27,7 @@ def test_step_writes_one_line_per_step_and_costs_nothing_without_a_file(tmp_path
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert all(0 < line["seconds"] < 1 for line in lines)
-    assert lines[-1]["receipt"] == "1.5"
+    assert lines[-1]["check"] == "1.5"
 
 
 def test_step_waits_before_it_reads_the_clock(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_a_forked_worker_writes_nothing_into_its_parents_file(tmp_path: Path) ->
 
 
 def test_of_several_ranks_the_slowest_gives_each_steps_time(tmp_path: Path) -> None:
-    (tmp_path / "steps.jsonl").write_text('{"step":1,"seconds":1.0,"receipt":"a"}\n{"step":2,"seconds":5.0}\n')
+    (tmp_path / "steps.jsonl").write_text('{"step":1,"seconds":1.0,"check":"a"}\n{"step":2,"seconds":5.0}\n')
     (tmp_path / "steps.jsonl.rank1").write_text(
         '{"step":1,"seconds":2.0}\n{"step":2,"seconds":4.0}\n{"step":3,"seconds":9.0}\n'
     )
     times = StepsFile().collect(tmp_path, finished(tmp_path))
     assert times.seconds == (2.0, 5.0)
-    assert times.receipt == "a"
+    assert times.check == "a"
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"step": 1}', '{"seconds": -1}', '{"seconds": NaN}', '{"seconds": "x"}'])
@@ -75,7 +75,7 @@ def test_the_patterns_group_names_the_unit(tmp_path: Path, unit: str, seconds: f
     pattern = OutputPattern.parse(rf"took (?P<{unit}>[\d.]+)", r"^loss (\S+)$")
     times = pattern.collect(tmp_path, finished(tmp_path, "took 12.5 x\nloss 2.0\ntook 12.5\nloss 1.5\n"))
     assert times.seconds == pytest.approx((seconds, seconds))
-    assert times.receipt == "1.5"
+    assert times.check == "1.5"
 
 
 def test_a_pattern_without_a_unit_or_a_match_is_refused(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_pattern_without_a_unit_or_a_match_is_refused(tmp_path: Path) -> None:
 
 def test_a_json_files_key_names_list_and_unit(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
-    target.write_text('{"step_times_ms": [1.5, 2.5], "receipt": 7}')
+    target.write_text('{"step_times_ms": [1.5, 2.5], "check": 7}')
     times = JsonFile(target, "step_times_ms").collect(tmp_path, finished(tmp_path))
     assert times.seconds == pytest.approx((0.0015, 0.0025))
-    assert times.receipt == "7"
+    assert times.check == "7"
 
 
 def test_a_json_file_left_over_from_an_earlier_run_is_refused(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_a_json_file_left_over_from_an_earlier_run_is_refused(tmp_path: Path) ->
     [("1.0", "1.0", 0, True), ("1.0", "1.00", 0, True), ("1.0", "1.001", 1e-2, True), ("1.0", "1.1", 1e-2, False),
      ("nan", "nan", 1, False), ("abc", "abc", 0, True), ("abc", "abd", 1, False), ("inf", "inf", 1, False)],
 )  # fmt: skip
-def test_receipts_agree_as_text_or_within_the_tolerance(one: str, other: str, tolerance: float, same: bool) -> None:
-    assert same_receipt(one, other, tolerance) is same
+def test_checks_agree_as_text_or_within_the_tolerance(one: str, other: str, tolerance: float, same: bool) -> None:
+    assert same_check(one, other, tolerance) is same
 
 
 def test_a_command_is_split_without_a_shell() -> None:

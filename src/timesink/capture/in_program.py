@@ -2,7 +2,7 @@
 
 ``timesink.step()``, called once at the end of every step, marks it. Where the environment variable ``TIMESINK_STEPS``
 names a file, it writes one JSON object per line to it: ``{"step": 1, "seconds": 0.0101}``, optionally with
-``"receipt": "2.3107"``. Ranks other than 0 (environment variable RANK) write to the same path with ``.rank<N>`` added.
+``"check": "2.3107"``. Ranks other than 0 (environment variable RANK) write to the same path with ``.rank<N>`` added.
 
 ``timesink.annotate("attention")`` is a named range, as decorator and as context manager. It shows in torch.profiler (as
 a user annotation) and in Nsight Systems and Compute (as an NVTX range).
@@ -57,12 +57,12 @@ class _Clock:
 _clock = _Clock()
 
 
-def step(*, receipt: object = None, wait: Callable[[], object] | None = None) -> None:
+def step(*, check: object = None, wait: Callable[[], object] | None = None) -> None:
     """Mark the end of a step; the time since the previous call is its duration. The first call only starts the clock.
 
     Parameters
     ----------
-    receipt
+    check
         What the step computed (a loss, a checksum), as text or number: runs that disagree are not compared.
     wait
         Called before the clock is read, such as ``torch.cuda.synchronize``. Without it the time is the host's, which
@@ -70,12 +70,12 @@ def step(*, receipt: object = None, wait: Callable[[], object] | None = None) ->
     """
     path = os.environ.get(VARIABLE)
     if path:
-        _write(path, receipt, wait)
+        _write(path, check, wait)
     for listener in listeners:
         listener()
 
 
-def _write(path: str, receipt: object, wait: Callable[[], object] | None) -> None:
+def _write(path: str, check: object, wait: Callable[[], object] | None) -> None:
     if wait is not None:
         wait()
     now_ns = perf_counter_ns()
@@ -86,8 +86,8 @@ def _write(path: str, receipt: object, wait: Callable[[], object] | None) -> Non
     elif _clock.file is not None:
         _clock.count += 1
         line: dict[str, object] = {"step": _clock.count, "seconds": (now_ns - _clock.last_ns) / 1e9}
-        if receipt is not None:
-            line["receipt"] = str(receipt)
+        if check is not None:
+            line["check"] = str(check)
         _clock.file.write(json.dumps(line) + "\n")
     _clock.last_ns = perf_counter_ns()
 

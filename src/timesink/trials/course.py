@@ -27,7 +27,7 @@ from timesink.recipes.table import EXCLUDED_BY, RECIPES, SWITCHES
 from timesink.sandbox.runs import Sandbox
 from timesink.trials.agent import TIME_WAS_UP
 from timesink.trials.apart import ProgramApart
-from timesink.trials.receipts import TOLERATED, alike_losses, hold_losses
+from timesink.trials.checks import TOLERATED, alike_losses, hold_losses
 from timesink.trials.records import (
     Confirmed,
     Foretold,
@@ -324,10 +324,10 @@ class _Course:
                 self.left_out |= dict.fromkeys(self.kept, "a fresh process with all that won made no step")
                 self.kept = ()
                 return
-            if proof.receipt is None or proof.receipt.holds:
+            if proof.check is None or proof.check.holds:
                 return
             blamed = max(self.kept, key=lambda name: TOLERATED[RECIPES[name].drift])
-            apart = f"{proof.receipt.apart:.2g} apart at step {proof.receipt.steps}"
+            apart = f"{proof.check.apart:.2g} apart at step {proof.check.steps}"
             self.left_out[blamed] = f"losses leave those of the base: {apart}"
             self.kept = tuple(name for name in self.kept if name != blamed)
 
@@ -337,12 +337,12 @@ class _Course:
         if not base or not changed:
             return None
         worst = max((RECIPES[name].drift for name in self.kept), key=list(TOLERATED).index)
-        receipt = None
+        check = None
         if len(base) > 1:
-            receipt = hold_losses(*alike_losses(base[0], base[1], changed[0]), worst)
+            check = hold_losses(*alike_losses(base[0], base[1], changed[0]), worst)
         base_ms, with_ms = (tuple(fmean(one.steps_ms) for one in runs) for runs in (base, changed))
         error = sqrt(sum(_error(one.steps_ms) ** 2 for one in (base[-1], changed[-1])))
-        proof = Confirmed(base_ms, with_ms, receipt, error, self.found.running(self.kept))
+        proof = Confirmed(base_ms, with_ms, check, error, self.found.running(self.kept))
         self.confirmed[self.kept] = proof
         return proof
 

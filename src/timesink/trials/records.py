@@ -1,4 +1,4 @@
-"""What the trial in the program, its parent and the page hand to each other: plain records, as JSON in files; receipts,
+"""What the trial in the program, its parent and the page hand to each other: plain records, as JSON in files; checks,
 whether losses with changes stay with those of the program as it is; and what `timesink fix` made of a program."""
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Check:
     """Losses of the first steps with the changes, beside the base's: how far they are apart in the last quarter,
     as a share, and how far two runs of the base are. `tolerated` is what the changes may move. Where they may change
     which batch comes when, the means of the quarters are compared, and tolerated is three times their standard error.
@@ -188,13 +188,13 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their receipt. `error`
+    """Fresh processes: milliseconds a step of each, the base's and those with the changes, and their check. `error`
     is that of one ratio of two processes, by how far their own pieces differ; `running` is what the running program
     says of the same changes."""
 
     base_ms: tuple[float, ...]
     with_ms: tuple[float, ...]
-    receipt: Receipt | None
+    check: Check | None
     error: float = 0.0
     running: Tried | None = None
 
@@ -291,7 +291,7 @@ Decided = Literal["kept", "taken back", "offered"]
 class Repair:
     """What became of one edit at one line. `why` is the reason of what was decided; `diff` is as `patch -p1` takes it.
 
-    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the receipt, of one
+    Of one that was run: milliseconds a step before it and after it, the effect with its interval, the check, of one
     that is kept its commit, and of one that ends waits how many there were in a recorded step before it and after it.
     """
 
@@ -305,7 +305,7 @@ class Repair:
     after_ms: float | None = None
     effect: Effect | None = None
     pairs: int = 0
-    receipt: Receipt | None = None
+    check: Check | None = None
     commit: str = ""
     waits: tuple[float, float] | None = None
 

@@ -26,11 +26,11 @@ from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Proposal, Source
 from timesink.recipes.table import EDITS, proposals, unified
 from timesink.trials.apart import ProgramApart
-from timesink.trials.receipts import TOLERATED, alike_losses, hold_losses, stray_weights
+from timesink.trials.checks import TOLERATED, alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
+    Check,
     Decided,
     Foretold,
-    Receipt,
     Repair,
     RepairAnswer,
     TrialResult,
@@ -184,19 +184,19 @@ class Repairs:
         return replace(kept, commit=self.workplace.keep(commit_message(kept), [source.path]))
 
     def prove(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, Verification | None]:
-        """Receipts first, then both in turns; no verification where the first run already says no."""
+        """Checks first, then both in turns; no verification where the first run already says no."""
         first = shown.run("after", shown.capture)
-        receipt = self._receipt(shown, first, next(kind for kind in TOLERATED if kind == drift))
+        check = self._check(shown, first, next(kind for kind in TOLERATED if kind == drift))
         base, again = self.standing[:2]
         bases_ms, after_ms = (min(base.steps_ms), min(again.steps_ms)), min(first.steps_ms)  # what else runs adds only
         before_ms, differ_ms = min(bases_ms), abs(bases_ms[0] - bases_ms[1])
-        repair = replace(repair, receipt=receipt, waits=self._waits_with(shown, first))
+        repair = replace(repair, check=check, waits=self._waits_with(shown, first))
         if repair.waits is not None and repair.waits[1] >= repair.waits[0]:
             return replace(repair, why=f"it leaves as many waits: {repair.waits_text}"), None
-        if receipt is None:
+        if check is None:
             return replace(repair, why="no loss and no output was seen that results could be held by"), None
-        if not receipt.holds:
-            why = f"losses leave those before it: {receipt.apart:.2g} apart at step {receipt.steps}"
+        if not check.holds:
+            why = f"losses leave those before it: {check.apart:.2g} apart at step {check.steps}"
             return replace(repair, why=why), None
         pairs = permutations(self.standing, 2)
         if all(strays := [stray_weights(one.moved, other.moved, first.moved) for one, other in pairs]):
@@ -212,15 +212,15 @@ class Repairs:
         repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=effect, pairs=len(verification.pairs))
         return replace(repair, why=f"{verdict.label}: not shown to win {100 * _WORTH:g} %"), verification
 
-    def _receipt(self, shown: Shown, first: TrialResult, drift: Drift) -> Receipt | None:
+    def _check(self, shown: Shown, first: TrialResult, drift: Drift) -> Check | None:
         """Its losses held against those of the program before it. Where that does not repeat itself, two runs may lie
         near each other by chance: then more of it are made, and the widest of their distances is its spread."""
         while True:
             pairs = permutations(self.standing, 2)
             held = [hold_losses(*alike_losses(one, other, first), drift) for one, other in pairs]
-            if any(receipt is None for receipt in held):
+            if any(check is None for check in held):
                 return None
-            best = max(filter(None, held), key=lambda receipt: receipt.room - receipt.apart)
+            best = max(filter(None, held), key=lambda check: check.room - check.apart)
             if best.holds or best.base_apart <= best.tolerated or len(self.standing) == _MOST_BASES:
                 return best
             self.standing.append(shown.run("before"))
@@ -306,10 +306,10 @@ def _fits_memory(proposal: Proposal, foretold: Mapping[str, Foretold]) -> bool:
 
 
 def commit_message(repair: Repair) -> str:
-    """What was foretold of an edit, measured, and held by receipts, below what it is."""
-    assert repair.effect is not None and repair.receipt is not None
+    """What was foretold of an edit, measured, and held by checks, below what it is."""
+    assert repair.effect is not None and repair.check is not None
     assert repair.before_ms is not None and repair.after_ms is not None
-    known, effect, receipt = repair.foretold, repair.effect, repair.receipt
+    known, effect, check = repair.foretold, repair.effect, repair.check
     foretold = "nothing: no capture of a GPU prices it"
     if known is not None:
         low, high = share_text(known.low), share_text(known.high)
@@ -317,7 +317,7 @@ def commit_message(repair: Repair) -> str:
     steps = f"{time_text(repair.before_ms * 1e6)} to {time_text(repair.after_ms * 1e6)} a step"
     interval = f"{share_text(1 - effect.high)} to {share_text(1 - effect.low)}"
     won = f"{share_text(1 - effect.ratio)} less ({interval}), {repair.pairs} pairs of fresh processes in turns"
-    kept = f"losses up to step {receipt.steps} are {receipt.apart:.2g} apart ({receipt.tolerated:.2g} tolerated)"
+    kept = f"losses up to step {check.steps} are {check.apart:.2g} apart ({check.tolerated:.2g} tolerated)"
     title, why = BY_NAME[repair.fix].title, repair.why[:1].upper() + repair.why[1:]
     waits = f"Waits: {repair.waits_text}\n" if repair.waits else ""
     return (

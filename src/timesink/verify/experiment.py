@@ -22,7 +22,7 @@ from timesink.verify.explained import carry_over, explanations
 from timesink.verify.hindrances import Hindrance, Pair, find_hindrance, grain_log
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.power import RunnerLimit, runner_limit
-from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt
+from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_check
 from timesink.verify.statistics import (
     detectable,
     geometric_mean,
@@ -50,7 +50,7 @@ class ExperimentPlan(Record):
     alpha: float = limits.ALPHA
     looks: tuple[int, ...] = limits.LOOKS
     warm_up_pairs: int = 1
-    receipt_tolerance_ratio: float = 0.0
+    check_tolerance_ratio: float = 0.0
     statistic: Statistic = "mean"
     least_speed_up: float | None = None
     within_s: float = math.inf
@@ -176,8 +176,8 @@ def _describe(row: RunRow) -> str:
 
 def _refuse_other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeVerdict | None:
     """An invalid verdict where two runs compute different results or their steps are hardly the same work, or None."""
-    if wrong := receipt_mismatch(reference, row, plan.receipt_tolerance_ratio):
-        remedy = "fix the program, or state --receipt-tolerance if the difference is acceptable"
+    if wrong := check_mismatch(reference, row, plan.check_tolerance_ratio):
+        remedy = "fix the program, or state --check-tolerance if the difference is acceptable"
         return invalid(plan.threshold_ratio, Reason.WRONG_RESULT, wrong, remedy)
     were_found = reference.mark or row.mark
     if were_found and abs(row.steps - reference.steps) > limits.STEP_COUNTS * max(row.steps, reference.steps):
@@ -209,7 +209,7 @@ def _provenance(pair: Pair) -> tuple[str, ...]:
     marked = [f"{run.side} {run.steps}{_ending(run)}" for run in pair if run.mark in _ENDINGS]
     if marked:
         notes.append(f"steps found in a run: {'; '.join(marked)}")
-    if pair[0].receipt is None:
+    if pair[0].check is None:
         notes.append("results of the two sides were not compared")
     return tuple(notes)
 
@@ -227,13 +227,13 @@ def check_plan(plan: ExperimentPlan) -> None:
         raise UsageError(f"{plan.least_speed_up:g} is not a speed-up", remedy=remedy)
 
 
-def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> str:
-    """What differs between two runs' receipts, or "" where they agree or neither gave one."""
-    one, other = reference.receipt, row.receipt
-    if one is other if one is None or other is None else same_receipt(one, other, tolerance_ratio):
+def check_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> str:
+    """What differs between two runs' checks, or "" where they agree or neither gave one."""
+    one, other = reference.check, row.check
+    if one is other if one is None or other is None else same_check(one, other, tolerance_ratio):
         return ""
     return ", ".join(
-        f"run {run.number} ({run.side}) computed {'nothing' if run.receipt is None else repr(run.receipt[:80])}"
+        f"run {run.number} ({run.side}) computed {'nothing' if run.check is None else repr(run.check[:80])}"
         for run in (reference, row)
     )
 

@@ -195,7 +195,7 @@ class RunRow(Record):
     dropped: int
     settled: bool
     drift_ratio: float
-    receipt: str | None = None
+    check: str | None = None
     mark: str = ""
     sm_mhz: float | None = None
     celsius: float | None = None

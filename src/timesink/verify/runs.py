@@ -99,7 +99,7 @@ def summarise(times: RunSteps, side: str, number: int) -> RunRow:
         settled=steady.settled,
         drift_ratio=steady.drift_ratio,
         mark=times.mark,
-        receipt=times.receipt,
+        check=times.check,
         slope_ratio=steady.slope_ratio,
         steps_s=times.length_s or sum(times.seconds),
         grain_s=grain_of(times.seconds, times.told_in_s or 0.0) if times.told_in_s is not None else 0.0,
@@ -112,7 +112,7 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 
 class RunSteps(Record):
-    """One run's step times in seconds, in order, and its last receipt where it gave one.
+    """One run's step times in seconds, in order, and its last check where it gave one.
 
     `mark` is what ended a step where that was found and not handed over: optimizer, profiler, forward, loader. `WHOLE`:
     the only time is that of the whole run. `told_in_s` is the unit of the last digit where the program told its times;
@@ -120,7 +120,7 @@ class RunSteps(Record):
     """
 
     seconds: tuple[float, ...]
-    receipt: str | None = None
+    check: str | None = None
     mark: str = ""
     told_in_s: float | None = None
     length_s: float | None = None
@@ -157,11 +157,11 @@ def read_handed_over(folder: Path) -> RunSteps | None:
     ranks = [rank for path in sorted(folder.glob("steps.jsonl*")) if (rank := _read_lines(path))]
     if not ranks:
         return None
-    receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
+    checks = [str(line["check"]) for line in ranks[0] if line.get("check") is not None]
     told = [[line.get("seconds") for line in rank] for rank in ranks]
     seconds, length_s = slowest(told), max(sum(slowest([rank])) for rank in told)
     unit_s = told_in([value for rank in told for value in rank], 1.0)
-    return RunSteps(seconds, receipts[-1] if receipts else None, told_in_s=unit_s, length_s=length_s)
+    return RunSteps(seconds, checks[-1] if checks else None, told_in_s=unit_s, length_s=length_s)
 
 
 def slowest(ranks: Sequence[Sequence[object]]) -> tuple[float, ...]:
@@ -172,12 +172,12 @@ def slowest(ranks: Sequence[Sequence[object]]) -> tuple[float, ...]:
 class FoundSteps(Record):
     """Steps of a program that runs as it is, found as a capture finds them and timed by the agent in it.
 
-    What the program hands over itself comes first. `most`: end the program after so many steps. `receipt` is looked for
+    What the program hands over itself comes first. `most`: end the program after so many steps. `check` is looked for
     in its output.
     """
 
     most: int | None = None
-    receipt: re.Pattern[str] | None = None
+    check: re.Pattern[str] | None = None
 
     def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
         """The file for handed-over steps, and what wakes the agent."""
@@ -188,18 +188,18 @@ class FoundSteps(Record):
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Handed-over steps, else those of the best mark that any process saw. `UsageError` where there are none."""
         handed, found = read_handed_over(folder), self._found(folder)
-        printed = last_receipt(self.receipt, output_of(finished)) if self.receipt else None
+        printed = last_check(self.check, output_of(finished)) if self.check else None
         if handed is not None:
             timed = found is not None and found.mark == "explicit" and len(found.seconds) == len(handed.seconds)
             steps = found if found is not None and timed else handed
-            return replace(steps, receipt=handed.receipt or printed, mark="")
+            return replace(steps, check=handed.check or printed, mark="")
         if found is None:
             raise UsageError(
                 f"no step was seen in the program (none of: {A_STEP})",
                 remedy="compare whole runs with --whole, call timesink.step() once per step, "
                 "or state --step-pattern or --steps-json",
             )
-        return replace(found, receipt=printed)
+        return replace(found, check=printed)
 
     def _found(self, folder: Path) -> RunSteps | None:
         """Of each rank the process with the best mark, and of those the one with most steps."""
@@ -225,21 +225,21 @@ WHOLE = "whole"
 class WholeRuns(StepsSeen, Record):
     """The program is not looked into: a run counts as one step, from its start to its end."""
 
-    receipt: re.Pattern[str] | None = None
+    check: re.Pattern[str] | None = None
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """One time."""
-        return RunSteps((finished.seconds,), last_receipt(self.receipt, output_of(finished)), WHOLE)
+        return RunSteps((finished.seconds,), last_check(self.check, output_of(finished)), WHOLE)
 
 
 class OutputPattern(StepsSeen, Record):
     """A regular expression whose named group says value and unit: ``step time (?P<ms>[0-9.]+)`` (s, ms, us or ns)."""
 
     expression: re.Pattern[str]
-    receipt: re.Pattern[str] | None = None
+    check: re.Pattern[str] | None = None
 
     @classmethod
-    def parse(cls, expression: str, receipt: str | None = None) -> OutputPattern:
+    def parse(cls, expression: str, check: str | None = None) -> OutputPattern:
         """`UsageError` where the expression is broken or names no unit."""
         compiled = _compile(expression)
         if len(set(compiled.groupindex) & set(_SECONDS)) != 1:
@@ -247,7 +247,7 @@ class OutputPattern(StepsSeen, Record):
                 f"the step pattern {expression!r} has no group that names a unit",
                 remedy="write one of (?P<s>...), (?P<ms>...), (?P<us>...), (?P<ns>...)",
             )
-        return cls(compiled, receipt_pattern(receipt))
+        return cls(compiled, check_pattern(check))
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Every match on standard output, then on standard error, in order."""
@@ -258,7 +258,7 @@ class OutputPattern(StepsSeen, Record):
             what = f"the step pattern {self.expression.pattern!r} matches nothing in the program's output"
             raise ToolFailed(what, remedy="run the program once and try the pattern on one line of it")
         seconds = tuple(_seconds(value, index) * _SECONDS[unit] for index, value in enumerate(found))
-        return RunSteps(seconds, last_receipt(self.receipt, text), told_in_s=told_in(found, _SECONDS[unit]))
+        return RunSteps(seconds, last_check(self.check, text), told_in_s=told_in(found, _SECONDS[unit]))
 
 
 class JsonFile(StepsSeen, Record):
@@ -269,7 +269,7 @@ class JsonFile(StepsSeen, Record):
 
     path: Path
     key: str = ""
-    receipt_key: str = "receipt"
+    check_key: str = "check"
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """`ToolFailed` where the file is missing, older than the run, or holds no such list."""
@@ -286,16 +286,16 @@ class JsonFile(StepsSeen, Record):
             what = f"{self.path} holds no list of step times at {self.key or 'its top'!r}"
             raise ToolFailed(what, remedy="state --steps-json PATH:KEY")
         scale = next((size for name, size in _SECONDS.items() if self.key.endswith(f"_{name}")), 1.0)
-        receipt = content.get(self.receipt_key) if isinstance(content, dict) else None
+        check = content.get(self.check_key) if isinstance(content, dict) else None
         seconds = tuple(_seconds(value, index) * scale for index, value in enumerate(values))
-        return RunSteps(seconds, None if receipt is None else str(receipt), told_in_s=told_in(values, scale))
+        return RunSteps(seconds, None if check is None else str(check), told_in_s=told_in(values, scale))
 
 
 StepSource = StepsFile | FoundSteps | WholeRuns | OutputPattern | JsonFile
 
 
-def receipt_pattern(expression: str | None) -> re.Pattern[str] | None:
-    """What finds the receipt in a program's output, if it is to be looked for. `UsageError` where it is broken."""
+def check_pattern(expression: str | None) -> re.Pattern[str] | None:
+    """What finds the check in a program's output, if it is to be looked for. `UsageError` where it is broken."""
     return _compile(expression) if expression else None
 
 
@@ -304,13 +304,13 @@ def output_of(finished: Finished) -> str:
     return _read_text(finished.stdout) + "\n" + _read_text(finished.stderr)
 
 
-def last_receipt(pattern: re.Pattern[str] | None, text: str) -> str | None:
+def last_check(pattern: re.Pattern[str] | None, text: str) -> str | None:
     """The last match's first group (or the whole match) in the program's output."""
     matches = list(pattern.finditer(text)) if pattern else []
     return (matches[-1].group(1) if matches[-1].re.groups else matches[-1].group()) if matches else None
 
 
-def same_receipt(one: str, other: str, tolerance_ratio: float) -> bool:
+def same_check(one: str, other: str, tolerance_ratio: float) -> bool:
     """Equal as text, or finite numbers within the relative tolerance. NaN equals nothing: it is a wrong result."""
     try:
         left, right = float(one), float(other)

@@ -139,8 +139,8 @@ def _fresh(answer: TrialAnswer) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     proofs = [(" + ".join(names), proof) for names, proof in answer.confirmed.items()]
     for names, proof in proofs:
-        receipt = proof.receipt
-        drift = (receipt.apart, receipt.base_apart, receipt.tolerated) if receipt else (None, None, None)
+        check = proof.check
+        drift = (check.apart, check.base_apart, check.tolerated) if check else (None, None, None)
         step_ns = (proof.mean_base_ms * NS_PER_MS, proof.mean_with_ms * NS_PER_MS)
         low, high = (1 - ratio for ratio in reversed(proof.interval))
         rows.append((names, *step_ns, 1 - proof.ratio, low, high, *drift))
@@ -187,10 +187,10 @@ def _edit_of(one: Repair) -> str:
 
 
 def _edit_row(one: Repair) -> tuple[Cell, ...]:
-    effect, receipt = one.effect, one.receipt
+    effect, check = one.effect, one.check
     times = [None if ms is None else ms * NS_PER_MS for ms in (one.before_ms, one.after_ms)]
     gains = (1 - effect.ratio, 1 - effect.high, 1 - effect.low) if effect else (None, None, None)
-    drift = (receipt.apart, receipt.tolerated) if receipt else (None, None)
+    drift = (check.apart, check.tolerated) if check else (None, None)
     foretold = one.foretold.value if one.foretold else None
     return (one.fix, one.where, foretold, *times, *gains, *drift, one.commit or None, one.why)
 

@@ -105,10 +105,10 @@ class StepTimeOptions(Record, kw_only=True):
             rare=True,
         ),
     ] = None
-    receipt_pattern: Annotated[
+    check_pattern: Annotated[
         str | None,
         Option(
-            "--receipt-pattern",
+            "--check-pattern",
             "REGEX",
             "What each run printed of its result (a loss, a checksum); the last match must agree.",
             rare=True,
@@ -126,7 +126,7 @@ class StepTimeOptions(Record, kw_only=True):
 
     def source(self) -> StepSource:
         """The source of step times that the options describe."""
-        from timesink.verify.runs import FoundSteps, JsonFile, OutputPattern, WholeRuns, receipt_pattern
+        from timesink.verify.runs import FoundSteps, JsonFile, OutputPattern, WholeRuns, check_pattern
 
         given = {"--whole": self.whole, "--step-pattern": self.step_pattern, "--steps-json": self.steps_json}
         if len(chosen := [name for name, value in given.items() if value]) > 1:
@@ -136,16 +136,16 @@ class StepTimeOptions(Record, kw_only=True):
                 f"--steps ends no run with {chosen[0]}", remedy=f"leave one of --steps and {chosen[0]} out"
             )
         if self.steps_json:
-            if self.receipt_pattern:
+            if self.check_pattern:
                 raise UsageError(
-                    "--receipt-pattern reads the output", remedy="write the key receipt into the file of --steps-json"
+                    "--check-pattern reads the output", remedy="write the key check into the file of --steps-json"
                 )
             path, _, key = self.steps_json.partition(":")
             return JsonFile(Path(path), key)
         if self.step_pattern:
-            return OutputPattern.parse(self.step_pattern, self.receipt_pattern)
-        receipt = receipt_pattern(self.receipt_pattern)
-        return WholeRuns(receipt) if self.whole else FoundSteps(self.most_steps, receipt)
+            return OutputPattern.parse(self.step_pattern, self.check_pattern)
+        check = check_pattern(self.check_pattern)
+        return WholeRuns(check) if self.whole else FoundSteps(self.most_steps, check)
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -174,8 +174,8 @@ class Looks(Record, kw_only=True):
     pairs: Annotated[
         str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look [6,12,18,30].", rare=True)
     ] = ""
-    receipt_tolerance: Annotated[
-        str, Option("--receipt-tolerance", "SHARE", "Results that are numbers may differ by this.", rare=True)
+    check_tolerance: Annotated[
+        str, Option("--check-tolerance", "SHARE", "Results that are numbers may differ by this.", rare=True)
     ] = "0"
 
     def plan(self, within_s: float = math.inf) -> ExperimentPlan:
@@ -191,7 +191,7 @@ class Looks(Record, kw_only=True):
             threshold_ratio=share(self.threshold),
             looks=pairs,
             within_s=math.inf if self.pairs else within_s,
-            receipt_tolerance_ratio=share(self.receipt_tolerance),
+            check_tolerance_ratio=share(self.check_tolerance),
             statistic=self.statistic,
             least_speed_up=None if self.at_least is None else speed_up(self.at_least),
         )

@@ -1,4 +1,4 @@
-"""Receipts: whether losses and weights with changes stay with those of the program as it is."""
+"""Checks: whether losses and weights with changes stay with those of the program as it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final
 
-from timesink.trials.records import Receipt, TrialResult
+from timesink.trials.records import Check, TrialResult
 
 if TYPE_CHECKING:
     from timesink.recipes import Drift
@@ -35,7 +35,7 @@ def alike_losses(
     return first, second, third
 
 
-def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Receipt | None:
+def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Check | None:
     """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
 
     Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
@@ -80,9 +80,9 @@ def stray_weights(base: list[float], again: list[float], changed: list[float]) -
     return f"{sum(apart)} of {len(apart)} weights moved otherwise than those before it"
 
 
-def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Receipt:
+def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Check:
     first, second, other = (losses[start:end] for losses in series)
-    return Receipt(end, _apart(other, first), _apart(second, first), tolerated)
+    return Check(end, _apart(other, first), _apart(second, first), tolerated)
 
 
 def _apart(one: list[float], other: list[float]) -> float:

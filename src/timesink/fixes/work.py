@@ -22,7 +22,7 @@ from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.trace import Trace
-from timesink.recipes import Effort, Words, forwards, gradients, lists, model, partly, reads, training
+from timesink.recipes import Effort, Words, forwards, gradients, lists, model, partly, pieces, reads, training
 from timesink.whatif import Selection
 from timesink.whatif.changes.host import ScaleHost
 
@@ -93,12 +93,7 @@ LIST_OPERATIONS: Final = Fix(
     of_pytorch=True,
 )
 BATCH_UNITS: Final = Fix(
-    Words(
-        "batch_units",
-        "make one batched pass of what runs once for each sample, head or expert",
-        Effort.REWRITE,
-        costs="the memory of all of them at once",
-    ),
+    pieces.BATCH_UNITS,
     answers=("one_at_a_time",),
     memory="unknown",
     change=batch_units,

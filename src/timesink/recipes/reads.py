@@ -12,6 +12,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe, meters
 from timesink.recipes.conditions import find_conditions
+from timesink.recipes.numbers import find_evaluations_of_trainers, find_searched_losses
 from timesink.recipes.proof import Replacement
 from timesink.recipes.reach import GIVE_NEW, bound_to, is_heard_by_more, leaves_traces, needs_order
 from timesink.recipes.source import (
@@ -384,9 +385,13 @@ REMOVE_SYNC: Final = Recipe(
     "keep values on the GPU; read them every N steps",
     Effort.LINES,
     drift="exact",
-    edits=(find_reads, find_conditions),
+    edits=(find_reads, find_conditions, find_searched_losses),
     ends_waits=True,
 )
 EVALUATE_RARELY: Final = Recipe(
-    "evaluate_rarely", "evaluate every N steps", Effort.LINES, drift="exact", edits=(find_evaluations,)
+    "evaluate_rarely",
+    "evaluate every N steps",
+    Effort.LINES,
+    drift="exact",
+    edits=(find_evaluations, find_evaluations_of_trainers),
 )

@@ -1,0 +1,244 @@
+"""What runs once for each piece of a tensor, and can run once for all: samples, heads, chunks of rows, micro-batches.
+
+Whether the pieces have nothing to do with each other the text cannot tell: a batch norm sees its batch, a dropout draws
+for it. So the batched code is offered. `torch.vmap` computes for all what its function computes for one, by definition.
+"""
+
+import ast
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Final
+
+from timesink.recipes import Effort, Recipe
+from timesink.recipes.rounds import axis_of, each_of, source_of
+from timesink.recipes.source import Proposal, Source, calls_in, name_of, read_in, root_of
+from timesink.recipes.walking import walk
+from timesink.recipes.windows import find_windows
+
+_APART: Final = (
+    "it is right where they are of one tensor, none draws, counts or changes anything, and all fit in memory at once"
+)
+_OF_THE_HOST: Final = ("from_numpy", "item", "tolist", "int", "float", "len", "open", "append")
+_OF_TENSORS: Final = frozenset({
+    "shape", "size", "device", "dtype", "view", "reshape", "ndim", "dim", "to", "cuda", "requires_grad", "grad",
+})  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """An expression that runs for each piece: `over` has its names, and for each the tensor that it is a piece of, and
+    along which axis."""
+
+    one: ast.expr
+    over: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)
+
+
+def find_pieces(source: Source, line: int) -> Iterator[Proposal]:
+    """`torch.stack` and `torch.cat` of what a comprehension or a loop of one statement gives for each piece."""
+    for call in calls_in(source.tree):
+        axis = axis_of(call)
+        if axis is None or not call.args:
+            continue
+        each, dropped = each_of(source, call)
+        if each is None:
+            continue
+        target, iterated, one = each
+        is_stack = name_of(call.func) == "stack"
+        text = (
+            _stacked(source, target, iterated, one, axis) if is_stack else _joined(source, target, iterated, one, axis)
+        )
+        if text:
+            what = source.said(one).partition("\n")[0]
+            reason = f"{what} runs once for each piece; it runs once for all of them"
+            yield Proposal(one.lineno, reason, (source.replace(call, text), *dropped), _APART)
+
+
+def _joined(source: Source, target: ast.expr, iterated: ast.expr, one: ast.expr, axis: int) -> str:
+    """`f(x)` of chunks of rows that `f` is called with: `x[i : i + n]` for `i` in steps of `n`, `x.split(n)`."""
+    call = one if isinstance(one, ast.Call) else None
+    if call is None or axis != 0 or not isinstance(target, ast.Name) or len(call.args) != 1:
+        return ""
+    given, index = call.args[0], target.id
+    if index in read_in(call.func) or any(index in read_in(word.value) for word in call.keywords):
+        return ""
+    whole = _split(iterated) if isinstance(given, ast.Name) and given.id == index else None
+    if isinstance(given, ast.Subscript) and _steps(source, given, iterated, index):
+        whole = given.value
+    return "" if whole is None else ast.unparse(ast.Call(call.func, [whole], call.keywords))
+
+
+def _split(iterated: ast.expr) -> ast.expr | None:
+    """What `x.split(n)`, `x.chunk(n)` and `torch.split(x, n)` cut along its rows."""
+    if not isinstance(iterated, ast.Call) or name_of(iterated.func) not in ("split", "chunk") or iterated.keywords:
+        return None
+    is_function = source_of(iterated) == "torch"
+    args = iterated.args[1:] if is_function else iterated.args
+    whole = iterated.args[0] if is_function and iterated.args else getattr(iterated.func, "value", None)
+    is_rows = len(args) == 1 or (len(args) == 2 and isinstance(args[1], ast.Constant) and args[1].value == 0)
+    return whole if is_rows else None
+
+
+def _steps(source: Source, given: ast.Subscript, iterated: ast.expr, index: str) -> bool:
+    """Whether `x[i : i + n]` for these `i` is all of `x`, `n` rows at a time."""
+    cut = given.slice
+    if not isinstance(cut, ast.Slice) or cut.step is not None or not isinstance(cut.upper, ast.BinOp):
+        return False
+    bounds = iterated.args if isinstance(iterated, ast.Call) and name_of(iterated.func) == "range" else []
+    starts = [one for one in (cut.lower, cut.upper.left) if isinstance(one, ast.Name) and one.id == index]
+    if not isinstance(cut.upper.op, ast.Add) or len(starts) != 2 or index in read_in(given.value):
+        return False
+    first, last, step = (*(source.said(one) for one in bounds), "1", "1")[:3] if len(bounds) == 3 else ("0", "", "1")
+    if len(bounds) == 1:
+        last = source.said(bounds[0])
+    said = source.said(given.value)
+    rows = (f"{said}.shape[0]", f"len({said})", f"{said}.size(0)", f"{said}.size()[0]")
+    return first == "0" and last in rows and step == source.said(cut.upper.right)
+
+
+def _stacked(source: Source, target: ast.expr, iterated: ast.expr, one: ast.expr, axis: int) -> str:
+    """`torch.vmap` of what each round computes, over the tensors whose pieces it takes."""
+    count = _count_of(iterated)
+    if count is not None and isinstance(target, ast.Name):
+        taken = _by_number(source, target, count, one)
+    else:
+        taken = _by_piece(target, iterated, one)
+    if taken is None or not taken.over or not _is_plain(taken):
+        return ""
+    method = next((one for one in source.above(iterated) if isinstance(one, ast.ClassDef)), source.scope(iterated))
+    scopes = (method, source.tree)
+    if not all(any(_is_tensor(source, whole, one) for one in scopes) for whole, _ in taken.over.values()):
+        return ""
+    axes = [axis for _, axis in taken.over.values()]
+    more = f", in_dims={axes[0] if len(axes) == 1 else tuple(axes)}" if any(axes) else ""
+    more += f", out_dims={axis}" if axis else ""
+    given = ", ".join(ast.unparse(whole) for whole, _ in taken.over.values())
+    return f"torch.vmap({_mapped(taken)}{more})({given})"
+
+
+def _is_plain(taken: _Pieces) -> bool:
+    """Whether it computes, by PyTorch alone, binds no names, and calls no piece: that would be a module of a list."""
+    binds = walk(taken.one, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.NamedExpr, ast.Await)
+    computes = walk(taken.one, ast.Call, ast.BinOp, ast.Compare, ast.UnaryOp)
+    others = {name_of(call.func) for call in calls_in(taken.one)} & {*taken.over, *_OF_THE_HOST}
+    return bool(computes) and not binds and not others and not read_in(taken.one) & {"np", "numpy"}
+
+
+def _is_tensor(source: Source, whole: ast.expr, among: ast.AST) -> bool:
+    """Whether the file shows that it is a tensor and no list: it is asked for its shape, takes an index of several
+    axes, or is made by PyTorch."""
+    said = ast.unparse(whole.value if isinstance(whole, ast.Subscript) else whole)
+    for node in walk(among, ast.Attribute, ast.Subscript, ast.Assign):
+        if isinstance(node, ast.Assign):
+            shows = any(said == ast.unparse(to) and _makes_tensor(value) for to, value in _bindings(node))
+        else:
+            is_asked = (
+                node.attr in _OF_TENSORS if isinstance(node, ast.Attribute) else isinstance(node.slice, ast.Tuple)
+            )
+            shows = is_asked and ast.unparse(node.value) == said
+        if shows:
+            return True
+    return False
+
+
+def _bindings(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What an assignment binds to what, part by part where both sides have parts."""
+    to, value = node.targets[0], node.value
+    if isinstance(to, ast.Tuple) and isinstance(value, ast.Tuple) and len(to.elts) == len(value.elts):
+        yield from zip(to.elts, value.elts, strict=True)
+    else:
+        yield to, value
+
+
+def _makes_tensor(value: ast.expr) -> bool:
+    """Whether PyTorch makes one tensor there: not a list of them, nor a module."""
+    name = name_of(value.func) if isinstance(value, ast.Call) and root_of(value) in ("torch", "nn") else ""
+    return name == "Parameter" or (name.islower() and name not in ("split", "chunk", "unbind", "load"))
+
+
+def _mapped(taken: _Pieces) -> str:
+    """The function of one piece: one that is only called with it, else the expression with names for what it takes."""
+    call = taken.one
+    if isinstance(call, ast.Call) and not call.keywords:
+        given = [one.id if isinstance(one, ast.Name) else "" for one in call.args]
+        if given == [*taken.over] and not read_in(call.func) & {*taken.over}:
+            return ast.unparse(call.func)
+    return f"lambda {', '.join(taken.over)}: {ast.unparse(call)}"
+
+
+def _count_of(iterated: ast.expr) -> ast.expr | None:
+    """The `n` of `range(n)`."""
+    is_range = isinstance(iterated, ast.Call) and name_of(iterated.func) == "range"
+    return iterated.args[0] if is_range and isinstance(iterated, ast.Call) and len(iterated.args) == 1 else None
+
+
+def _by_piece(target: ast.expr, iterated: ast.expr, one: ast.expr) -> _Pieces | None:
+    """Of `for row in x` and `for a, b in zip(x, y)`."""
+    names, wholes = [target], [iterated]
+    if isinstance(target, ast.Tuple) and isinstance(iterated, ast.Call) and name_of(iterated.func) == "zip":
+        names, wholes = target.elts, iterated.args
+    are_tensors = all(isinstance(whole, (ast.Name, ast.Attribute)) for whole in wholes)
+    are_named = all(isinstance(name, ast.Name) for name in names) and set(map(name_of, names)) <= read_in(one)
+    if not are_tensors or not are_named or len(names) != len(wholes):
+        return None
+    return _Pieces(one, {name_of(name): (whole, 0) for name, whole in zip(names, wholes, strict=True)})
+
+
+def _by_number(source: Source, target: ast.Name, count: ast.expr, one: ast.expr) -> _Pieces | None:
+    """Of `for i in range(count)`, where `i` stands nowhere but in `x[i]`, `x[:, i]`; each becomes a name of its own."""
+    taken, seen, found = read_in(one) | {target.id}, dict[str, str](), _Pieces(deepcopy(one))
+
+    class Named(ast.NodeTransformer):
+        def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+            axis, rest = _axis_at(node.slice, target.id)
+            is_whole = isinstance(node.value, (ast.Name, ast.Attribute)) and target.id not in read_in(node.value)
+            if axis is None or not is_whole:
+                return self.generic_visit(node)
+            key = f"{ast.unparse(node.value)} {axis}"
+            if key not in seen:
+                seen[key] = _free(f"{name_of(node.value)}_i", taken)
+                found.over[seen[key]] = (_first(source, node.value, axis, count), axis)
+            piece = ast.Name(seen[key], ast.Load())
+            index = rest[0] if len(rest) == 1 else ast.Tuple(rest, ast.Load())
+            return ast.Subscript(piece, index, ast.Load()) if rest else piece
+
+    found.one = Named().visit(found.one)
+    return None if target.id in read_in(found.one) else found
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _axis_at(index: ast.expr, name: str) -> tuple[int | None, list[ast.expr]]:
+    """The axis along which an index takes the piece of that number, and what else it takes of the piece."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    at = [number for number, one in enumerate(parts) if isinstance(one, ast.Name) and one.id == name]
+    if len(at) != 1 or any(isinstance(one, ast.Constant) and type(one.value) is not int for one in parts):  # ..., None
+        return None, []
+    rest = [*parts[: at[0]], *parts[at[0] + 1 :]]
+    while rest and isinstance(last := rest[-1], ast.Slice) and last.lower is last.upper is last.step is None:
+        rest.pop()
+    return at[0], rest
+
+
+def _first(source: Source, whole: ast.expr, axis: int, count: ast.expr) -> ast.expr:
+    """The first `count` pieces along an axis: the tensor itself where that is its length."""
+    said, number = source.said(whole), source.said(count)
+    lengths = [f"{said}.shape[{axis}]", f"{said}.size({axis})", *([f"len({said})"] if not axis else [])]
+    if number in lengths:
+        return whole
+    return ast.parse(f"{said}[{':, ' * axis}:{number}]", mode="eval").body
+
+
+BATCH_UNITS: Final = Recipe(
+    "batch_units",
+    "make one batched pass of what runs once for each sample, head or expert",
+    Effort.REWRITE,
+    "the memory of all of them at once",
+    drift="rounding",
+    edits=(find_windows, find_pieces),
+)

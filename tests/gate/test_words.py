@@ -3,6 +3,8 @@
 import pytest
 from tests.gate.words import unplain
 
+from timesink.diagnosis.verdicts import Note
+
 WRONG = {
     "one of many": ("1 launches without", "1 blocks on 132 SMs", "and 1 steps", "1 ranks wait", "over 1 channels"),
     "many of one": ("12 kernel run", "2 launch per step", "it makes 40 call", "16 block wait", "3 step are slow"),
@@ -18,6 +20,14 @@ WRONG = {
     "two ends of a sentence": ("is late.. It", "waits; ; a fix", "done.; next", "what it is:. To", "so it goes;: no"),
     "a word twice": ("of of the step", "the the GPU", "waits for for it", "is is idle", "in in range"),
     "a power of ten": ("has 3.5e+03 kernels", "1e6 calls", "takes 2.1e-05 ms", "of 9.99e+12 bytes", "4e+00 x"),
+    "a number before a sentence": (
+        "lost: 9 no calls of the GPU's runtime", "12 the file holds no events", "note: 3 several files claim rank 0",
+        "500 launches and GPU work cannot be joined", "lost: 96 Nsight Systems warned: x", "2 3 ranks in one file",
+    ),
+    "a number told twice": (
+        "5 values of steps.period_ns outside 0 to 1: not used (5 times)", "2 processes used GPUs (2 rows)",
+        "1 rank is late (1 row)", "9,000 copies are lost: left out (9,000 times)", "7 kernels of GPU 0 (7 rows)",
+    ),
     "a note cut short": (
         "lost: graph replays as a who…r each", "note: the profiler slo…x", "lost: 3 rows whi…", "note: steps are gue…",
         "lost: nsys wa… (96 times)",
@@ -42,3 +52,20 @@ def test_a_variant_of_each_kind_is_seen(kind: str, text: str) -> None:
 @pytest.mark.parametrize("text", RIGHT)
 def test_a_right_sentence_is_left_alone(text: str) -> None:
     assert list(unplain(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("note", "counted"),
+    [
+        (Note("GPU-side copies of user ranges", "skipped", 3), "3 GPU-side copies of user ranges"),
+        (Note("NVTX ranges that were still open", "data_loss", 1200), "1,200 NVTX ranges that were still open"),
+        (Note("rows of GPU work end early", "data_loss", 1), "rows of GPU work end early"),
+        (Note("launches and GPU work cannot be joined", "data_loss", 500, whole=True),) * 2,
+        (Note("no GPU work was recorded, though 5 CUDA runtime calls", "data_loss", 5, whole=True),) * 2,
+        (Note("Nsight Systems warned 96 times: events were lost", "data_loss", 96, whole=True),) * 2,
+    ],
+    ids=lambda one: str(one)[:30],
+)
+def test_a_note_says_whether_a_number_goes_before_it(note: Note, counted: Note | str) -> None:
+    assert note.counted == (counted.message if isinstance(counted, Note) else counted)
+    assert list(unplain(note.counted)) == list(unplain(str(note))) == []

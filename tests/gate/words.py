@@ -27,6 +27,10 @@ KINDS = {
     "two ends of a sentence": re.compile(r"[.;:] ?[.;:](?!\.)(?= |$)(?<!::)"),
     "a word twice": re.compile(r"\b(the|of|a|is|in|and|to|for) \1\b"),
     "a power of ten": re.compile(r"(?<![\w.])\d(?:\.\d+)?e[+-]?\d+\b"),
+    "a number before a sentence": re.compile(
+        r"(?:^|lost: |note: )\d[\d,]* (?:no|the|an?|one|several|[a-z]+ and|\d[\d,]*|[A-Z]\w+ [A-Z]\w+ [a-z]+ed\b)[ :]"
+    ),
+    "a number told twice": re.compile(r"\b(\d[\d,]*) [a-z][^\n]* \(\1 (?:times|rows?)\)"),
     "a note cut short": re.compile(r"^(?:lost|note): [^\n]*…(?! \(-v\))", re.MULTILINE),
 }
 

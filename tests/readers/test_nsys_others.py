@@ -103,7 +103,7 @@ timestamp severity text
 3 3 "Agent stopped."
 """
     assert messages(export(ONE_KERNEL, told), NoteKind.DATA_LOSS) == [
-        ("Nsight Systems warned: Not all CUDA events might have been collected", 2),
+        ("Nsight Systems warned 2 times: Not all CUDA events might have been collected", 2),
         ("Nsight Systems warned: Agent stopped", 1),
     ]
 

@@ -214,7 +214,7 @@ def notes(trace: Trace, whole: Trace) -> tuple[Note, ...]:
     """Which ranks are looked into, what ranks differ in, what the reader noted on the import, and what limits the
     figures, in this order; `whole` is the trace of all ranks."""
     collected = [Note(text) for text in (telling_text(whole), *_unequal_ranks(whole)) if text]
-    collected += [Note(note.message, note.kind.value, note.count, note.table) for note in trace.notes]
+    collected += [Note(note.message, note.kind.value, note.count, note.table, note.whole) for note in trace.notes]
     collected += [Note(text) for text in replay_notes(trace)]
     if not_diagnosable(trace) is not None:
         return tuple(collected)

@@ -303,30 +303,24 @@ class StepBudget(Record):
         return sum(part.time_ns for part in self.parts if part.kind == "compute")
 
 
-_WHOLE: Final = ("no ", "the ")  # as a note begins that no number goes before
-
-
 class Note(Record):
     """One thing to know before believing the figures. `kind` is the reader's word for a note on the import (data loss,
     an assumption, rows left out) of `count` rows of `table`, or "unclaimed" where no finding claims a cause; it is
-    empty where the diagnosis itself has another note."""
+    empty where the diagnosis itself has another note. No number goes before a message that is `whole`."""
 
     message: str
     kind: str = ""
     count: int = 0
     table: str = ""
+    whole: bool = False
 
     @property
     def counted(self) -> str:
-        """The message with the number of what it is about, ``5 rows of GPU work begin ...``; a sentence without one."""
-        if self.message.startswith(_WHOLE):
-            return self.message
-        is_noun = self.message[:1].islower()
-        many = f"{self.count:,} {self.message}" if is_noun else f"{self.message} ({self.count:,} times)"
-        return many if self.count > 1 else self.message
+        """The message behind the number of what it begins with, ``5 rows of GPU work begin ...``."""
+        return self.message if self.whole or self.count < 2 else f"{self.count:,} {self.message}"
 
     def __str__(self) -> str:
-        rows = f" ({self.count} row{'s' * (self.count > 1)})" if self.count else ""
+        rows = f" ({self.count} row{'s' * (self.count > 1)})" if self.count and not self.whole else ""
         return f"{self.kind and self.kind + ': '}{self.message}{rows}"
 
 

@@ -44,18 +44,22 @@ class NoteKind(StrEnum):
 
 class ImportNote(Record):
     """One thing the reader has to say about the import: `count` rows of `table` are concerned, `of` so many: those that
-    were left out too, or those of a kind; 0 for all that the table has."""
+    were left out too, or those of a kind; 0 for all that the table has. No number goes before a message that is
+    `whole`; any other begins with what is counted."""
 
     kind: NoteKind
     message: str
     count: int = 0
     table: str = ""
     of: int = 0
+    whole: bool = False
 
 
-def noted(kind: NoteKind, message: str, count: int, table: Table | str = "", of: int = 0) -> tuple[ImportNote, ...]:
+def noted(
+    kind: NoteKind, message: str, count: int, table: Table | str = "", of: int = 0, *, whole: bool = False
+) -> tuple[ImportNote, ...]:
     """The note on so many rows of the table; none where it concerns none."""
-    return (ImportNote(kind, message, count, str(table), of),) if count else ()
+    return (ImportNote(kind, message, count, str(table), of, whole),) if count else ()
 
 
 class StepChoice(Record):

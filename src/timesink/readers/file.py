@@ -113,7 +113,9 @@ def read_window(files: Sequence[Path], span: Span, limits: ReadLimits, *, cache:
     trace = parts[0] if len(parts) == 1 else join_traces(parts, list(files))
     notes = [ImportNote(NoteKind.SKIPPED, f"only the {window} was read, counted from the first event")]
     if uncut := [file.path.name for file in looked_at if file.opened is None]:
-        notes.append(ImportNote(NoteKind.ASSUMED, f"read whole, not the window: {', '.join(uncut)}", len(uncut)))
+        notes.append(
+            ImportNote(NoteKind.ASSUMED, f"read whole, not the window: {', '.join(uncut)}", len(uncut), whole=True)
+        )
     return replace(trace, notes=(*notes, *trace.notes), cut_to=window)
 
 

@@ -100,7 +100,7 @@ def _without(frame: pl.DataFrame, table: Table, name: str, column: Column) -> tu
         kept, done, of = frame.filter(fine), "rows left out", frame.height
     unit = f" {column.unit}" if column.unit else ""
     message = f"{count} values of {table.name}.{name} outside {least:,} to {most:,}{unit}: {done}"
-    return kept, ImportNote(NoteKind.DATA_LOSS, message, count, table.name, of)
+    return kept, ImportNote(NoteKind.DATA_LOSS, message, count, table.name, of, whole=True)
 
 
 def _without_twins(trace: Trace, table: Table) -> Trace:
@@ -188,7 +188,7 @@ class _Work:
             self.end[first:last] -= least
             off = f"{time_text(abs(least))} {'behind' if least < 0 else 'ahead of'}"
             moved = f"the clock of GPU {device} is {off} the CPU's: its times are moved to their launches"
-            self.say(NoteKind.ASSUMED, moved, last - first)
+            self.notes += noted(NoteKind.ASSUMED, moved, last - first, DEVICE_OPS, whole=True)
 
     def leave_out_displaced_rows(self) -> None:
         """Drop the rows that begin before their launch by more than clocks differ, or after it and after all other work

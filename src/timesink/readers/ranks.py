@@ -156,7 +156,7 @@ def _missing_on_some(table: Table, parts: Sequence[Trace]) -> list[ImportNote]:
         return []
     without = [str(rank) for part in parts if table not in part for rank in part.rank_numbers]
     message = f"no {table} recorded on rank {', '.join(without)}, though on others"
-    return [ImportNote(NoteKind.ASSUMED, message, len(without), table.name)]
+    return [ImportNote(NoteKind.ASSUMED, message, len(without), table.name, whole=True)]
 
 
 def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list[ImportNote]]:
@@ -166,7 +166,7 @@ def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list
         return [trace for trace, _ in pairs], []
     clash = ", ".join(str(rank) for rank in sorted({rank for trace, _ in pairs for rank in trace.rank_numbers}))
     message = f"several files claim rank {clash}; ranks taken from the file names"
-    note = ImportNote(NoteKind.ASSUMED, message, len(pairs), SOURCES.name)
+    note = ImportNote(NoteKind.ASSUMED, message, len(pairs), SOURCES.name, whole=True)
     return [trace.with_ranks_from(first) for (trace, _), first in zip(pairs, named, strict=True)], [note]
 
 

@@ -300,7 +300,7 @@ def _endings(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
     base = "baseTimeNanoseconds is no integer; times are on the file's own clock"
     return (
         *noted(NoteKind.DAMAGE, ending, int(bool(ending)), SOURCES),
-        *noted(NoteKind.SKIPPED, more, decoded.trailing_bytes, SOURCES),
+        *noted(NoteKind.SKIPPED, more, decoded.trailing_bytes, SOURCES, whole=True),
         *noted(NoteKind.ASSUMED, base, int(decoded.bad_base), SOURCES),
     )
 
@@ -328,7 +328,7 @@ def _device_work(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) ->
         message = (
             f"no GPU work was recorded{seen}: nothing can be said of a GPU's time (profile with {vendor.records_by})"
         )
-        yield ImportNote(NoteKind.DATA_LOSS, message, calls, DEVICE_OPS.name)
+        yield ImportNote(NoteKind.DATA_LOSS, message, calls, DEVICE_OPS.name, whole=True)
     elif API_CALLS not in tables:
         message = "no calls of the GPU's runtime were recorded: launches and GPU work cannot be linked"
-        yield ImportNote(NoteKind.DATA_LOSS, message, decoded.seen["device_ops"], API_CALLS.name)
+        yield ImportNote(NoteKind.DATA_LOSS, message, decoded.seen["device_ops"], API_CALLS.name, whole=True)

@@ -43,7 +43,7 @@ def join_launches(
         pairs, how = _by_external_id(decoded, events, called, ran, launching), "external id"
     if not pairs:
         what = "launches and GPU work cannot be joined: neither correlation nor external id nor arrow is in the file"
-        return calls, ops, noted(NoteKind.DATA_LOSS, what, ops.height, DEVICE_OPS)
+        return calls, ops, noted(NoteKind.DATA_LOSS, what, ops.height, DEVICE_OPS, whole=True)
     number: dict[int, int] = {}
     for call, _ in pairs:
         number.setdefault(call, len(number) + 1)

@@ -226,7 +226,7 @@ def _process(draft: Draft) -> int:
         process = min(counts, key=lambda process: (-counts[process], process))
         if len(counts) > 1:
             message = f"host events of {len(counts)} processes; GPU work is taken to be of process {process}"
-            draft.notes += noted(NoteKind.ASSUMED, message, len(counts), canonical.DEVICE_OPS)
+            draft.notes += noted(NoteKind.ASSUMED, message, len(counts), canonical.DEVICE_OPS, whole=True)
         return process
     return 0
 
@@ -266,7 +266,7 @@ def other_work(decoded: DecodedTrace) -> tuple[ImportNote, ...]:
     if old := dict(found).get(_OLD_GPU, 0):
         return noted(NoteKind.SKIPPED, _OLD_TIMES, old)
     said = f"work of an accelerator that timesink does not read: {', '.join(text for text, _ in found)}"
-    return noted(NoteKind.SKIPPED, said, sum(count for _, count in found), DEVICE_OPS)
+    return noted(NoteKind.SKIPPED, said, sum(count for _, count in found), DEVICE_OPS, whole=True)
 
 
 def _tracks(decoded: DecodedTrace) -> list[tuple[str, int]]:

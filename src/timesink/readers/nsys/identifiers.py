@@ -137,7 +137,7 @@ def ranks_of(export: Export, strings: Strings, gpu_users: Sequence[tuple[int, in
     if processes:
         listed = ", ".join(f"process {process} is rank {rank}" for rank, process in enumerate(processes))
         message = f"{len(processes)} processes used GPUs and the file names no ranks: {listed}, by first device"
-        notes.append(ImportNote(NoteKind.ASSUMED, message, len(processes)))
+        notes.append(ImportNote(NoteKind.ASSUMED, message, len(processes), whole=True))
     return Ranks({process: rank for rank, process in enumerate(processes)})
 
 

@@ -92,6 +92,10 @@ def with_sound_times(frame: pl.DataFrame, origin_ns: int, notes: list[ImportNote
     return frame.with_columns(pl.col(name) + origin_ns for name in columns) if origin_ns else frame
 
 
+def _warned(times: int) -> str:
+    return f"Nsight Systems warned {times:,} times" if times > 1 else "Nsight Systems warned"
+
+
 def _reported_losses(export: Export) -> list[ImportNote]:
     """Warnings of nsys that events are missing, and its errors; each distinct message once."""
     frame = export.read(nsys_tables.DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
@@ -103,7 +107,7 @@ def _reported_losses(export: Export) -> list[ImportNote]:
             first, count = messages.get(key, (text, 0))
             messages[key] = (first, count + 1)
     return [
-        ImportNote(NoteKind.DATA_LOSS, f"Nsight Systems warned: {text[:_LONGEST_MESSAGE].rstrip('.')}", count)
+        ImportNote(NoteKind.DATA_LOSS, f"{_warned(count)}: {text[:_LONGEST_MESSAGE].rstrip('.')}", count, whole=True)
         for text, count in messages.values()
     ]
 

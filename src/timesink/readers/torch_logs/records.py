@@ -368,10 +368,10 @@ def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tupl
         (NoteKind.DATA_LOSS, "payloads that are damaged (their MD5 differs)", losses.payloads),
         *((NoteKind.DATA_LOSS, what, count) for what, count in sorted(events.stray.items())),
         (NoteKind.SKIPPED, "lines that PyTorch's loggers did not write", losses.foreign),
-        (NoteKind.ASSUMED, several, len(ranks) if len(ranks) > 1 else 0),
     )
     notes = [note for row in counted for note in noted(*row, COMPILE_EVENTS)]
+    notes += noted(NoteKind.ASSUMED, several, len(ranks) if len(ranks) > 1 else 0, COMPILE_EVENTS, whole=True)
     if events.rows and not events.offsets_ns:
         place = len(notes) - (len(ranks) > 1)
-        notes.insert(place, ImportNote(NoteKind.ASSUMED, unclocked, len(events.rows), COMPILE_EVENTS.name))
+        notes.insert(place, ImportNote(NoteKind.ASSUMED, unclocked, len(events.rows), COMPILE_EVENTS.name, whole=True))
     return tuple(notes)

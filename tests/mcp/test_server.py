@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ sdk = pytest.importorskip("mcp.client", reason="mcp is not installed (pip instal
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install duckdb)")
 
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
+from tests.docs.printed import texts  # noqa: E402
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
@@ -180,19 +182,25 @@ def test_resources_and_prompts_are_listed_and_answer(root: Path) -> None:
 def test_calls_that_texts_for_agents_name_are_calls_that_the_tools_take(root: Path) -> None:
     """`tool(word)` names the tool's own parameters, in their order; what stands for a value is quoted or a number."""
     server = build([root], Declared({"train": ("true",)}, root, timeout_s=60))
-    told = "".join(
-        Path(server_module.__file__).with_name(page).read_text("utf-8") for page in ("prompts.md", "SKILL.md")
-    )
+    folder = Path(server_module.__file__).parent
+    told = "\n".join(path.read_text("utf-8") for path in folder.glob("*.md"))
+    printed = "\n".join(text for path in folder.glob("*.py") for text in texts(path))
+    assert told and "show(handle, 'steps')" in printed
 
     async def talk(client: Any, call: Call) -> None:
         tools = {tool.name: list(tool.input_schema["properties"]) for tool in (await client.list_tools()).tools}
-        calls = [found for found in re.findall(r"\b(\w+)\(([^()]*)\)", told) if found[0] in tools]
-        assert len({name for name, _ in calls}) >= 8
+        words = {*chain.from_iterable(tools.values())}
+        calls = [
+            found
+            for found in re.findall(r"\b([a-z_]+)\(([^()]*)\)", f"{told}\n{printed}")
+            if found[0] in tools or found[1].split(",")[0].partition("=")[0] in words
+        ]
+        assert {name for name, _ in calls} <= {*tools} and len({name for name, _ in calls}) >= 8
         for name, given in calls:
             for at, word in enumerate(part.strip() for part in given.split(",") if part.strip()):
                 key, named, _ = word.partition("=")
                 mine = "handle" if key == "after" and name == "show" else key
-                assert mine in tools[name] if named else word[0] in "\"'{0123456789" or mine == tools[name][at], (
+                assert mine in tools[name] if named else word[0] in "\"'{X0123456789" or mine == tools[name][at], (
                     name,
                     given,
                 )

@@ -237,7 +237,7 @@ def capture_command(question: str, program: str) -> dict[str, Any]:
         "not_others": chosen.answer.not_others,
         "cost": COSTS[chosen.answer.tool],
         "matched_words": list(chosen.matched) or "none: this is the capture to begin with",
-        "then": "open_capture(path of the result)",
+        "then": "open_capture(path)",
         "ran": False,
     }
 

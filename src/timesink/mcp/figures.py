@@ -226,7 +226,7 @@ def compare_captures_of(before: OpenCapture, after: OpenCapture) -> dict[str, An
                 for one in result.findings[:12]
             ],
             "contributions": [{"part" + MARK: named(part.name), "delta_ns": part.delta_ns} for part in moved],
-            "to_decide": "command(before, after=after): verify runs both sides in turns",
+            "to_decide": "command(program=before, after=after): verify runs both sides in turns",
         },
         "contributions",
     )

@@ -28,7 +28,7 @@ def diagnosis_document(capture: OpenCapture, limit: int, cursor: int, worth_perc
         "left": _left(capture, worth_percent),
         "findings": [_brief(number, *entry) for number, entry in enumerate(shown, start=cursor + 1)],
         "not_measured": _to_decide(undecided),
-        "next": "explain_finding(handle, number)" if shown else "summary(handle)",
+        "next": "explain_finding(handle, number)" if shown else "show(handle, 'steps')",
     }
     return paged(document, "findings", cursor, len(diagnosis.findings))
 
@@ -55,7 +55,7 @@ def finding_document(capture: OpenCapture, number: int, cursor: int = 0) -> dict
             "when_it_misleads": _page(card, "When it misleads"),
             "how_it_is_measured": _page(card, "How it is measured"),
             "whole_page": f"rules://{card.code}",
-            "next": f"explain_finding(handle, {number}, window=true); one change; command(before, after=after)",
+            "next": f"explain_finding(handle, {number}, window=true); one change; command(program=before, after=after)",
         },
         "evidence",
         cursor,

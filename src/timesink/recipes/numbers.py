@@ -26,7 +26,7 @@ _MEAN: Final = (
 )
 _FEW, _OFTEN = 5, 500  # steps between two evaluations: as few as that are a test, up to those are often
 _RARER: Final = "the numbers of fewer evaluations are written, and the best checkpoint is chosen from fewer"
-_HIDDEN: Final = "the log shows a loss that is no number, which is left out of it now"
+_HIDDEN: Final = "the log shows a loss that is not a number, which is left out of it now"
 
 
 def find_micro_batches(source: Source, line: int) -> Iterator[Proposal]:

@@ -1,5 +1,6 @@
 """What is asked wrongly, or cannot be answered, is told at the door: exit 1 is a verdict only, 70 a fault of ours."""
 
+import json
 import lzma
 import os
 import resource
@@ -121,6 +122,30 @@ def test_a_missing_file_is_told_before_what_reads_files_is_imported() -> None:
     assert started("diagnose", "none.json").returncode == 2
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+OF_A_FILE = (
+    "diagnose X", "show idle X", "show lines X", "show compile X", "plan X", "report X", 
+    "kernels X", "kernels --next X", "ranks X", "ranks --pipeline X", "memory show X", "memory diff X X", "compare X X",
+    "gate --limits X", "capture --redact X", "doctor step slow --from X", "doctor --checklist X",
+    "report --export table X --table device_ops -o x.csv",
+)  # fmt: skip
+
+
+def test_no_command_imports_what_reads_files_to_say_that_one_is_missing(tmp_path: Path) -> None:
+    """But `report --serve`, which is a server before it has read its options."""
+    program = (
+        "import json, sys; from timesink.cli.app import run; codes = [run(words) for words in json.loads(sys.argv[1])];"
+        "print(json.dumps([codes, [*sys.modules]]))"
+    )
+    asked = json.dumps([line.replace("X", "none.json").split() for line in OF_A_FILE])
+    done = subprocess.run(
+        [sys.executable, "-c", program, asked], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    codes, modules = json.loads(done.stdout)
+    assert dict(zip(OF_A_FILE, codes, strict=True)) == dict.fromkeys(OF_A_FILE, 2)
+    assert done.stderr.count("none.json: No such file or directory") == len(OF_A_FILE)
+    assert not {"polars", "timesink.readers", "timesink.measures", "timesink.diagnosis.registry"} & {*modules}
 
 
 def test_what_the_system_says_of_a_path_is_told_and_nothing_else(tmp_path: Path, capsys: Captured) -> None:

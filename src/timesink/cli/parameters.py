@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from inspect import Parameter, cleandoc, signature
@@ -33,6 +34,10 @@ from timesink.render import Format, formats_of
 
 # The help lists these after all other options, in this order.
 _LAST: Final = ("verbose", "no_cache", "strict", "exit_zero", "no_color")
+
+PLACE: Final = "PLACE"
+"""An argument of this name is a path, an address or a pattern of paths."""
+_OF_SEVERAL: Final = re.compile(r"://|[*?\[]")
 
 Offers = Callable[[click.Context, str], Sequence[str | tuple[str, str]]]
 """What the shell offers for the beginning of a word: values, or values with a word about each."""
@@ -239,6 +244,14 @@ class ShownOption(_Listing, click.Option):
         self.is_rare = rare
 
 
+def must_be_there(path: Path, views: Sequence[str] = ()) -> None:
+    """`UnreadableTrace` for a path that leads nowhere: a word without a suffix may be meant as one of the views."""
+    if (why := _why_not_there(path)) and not _has_ranks(path):
+        is_word = views and path.name == str(path) and not path.suffix
+        remedy = "check the path" + (f", or choose a view: {', '.join(views)}" if is_word else "")
+        raise UnreadableTrace(path, why, remedy=remedy)
+
+
 def _why_not_there(path: Path) -> str:
     """What the system says where a path leads nowhere; "" where something is there, and for what no file can be called,
     which its reader refuses."""
@@ -266,10 +279,7 @@ class ShownArgument(_Listing, click.Argument):
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """As of any parameter. `UnreadableTrace` for a path that leads nowhere."""
         found = super().process_value(ctx, value)
-        for path in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
-            if isinstance(path, Path) and (why := _why_not_there(path)) and not _has_ranks(path):
-                views = ", ".join(choice for choice, _ in getattr(ctx.command, "modes", ()))
-                is_word = views and path.name == str(path) and not path.suffix
-                remedy = "check the path" + (f", or choose a view: {views}" if is_word else "")
-                raise UnreadableTrace(path, why, remedy=remedy)
+        for one in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
+            if isinstance(one, Path) or (self.metavar == PLACE and one and not _OF_SEVERAL.search(one)):
+                must_be_there(Path(one), [choice for choice, _ in getattr(ctx.command, "modes", ())])
         return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from timesink.cli.options import EXIT_ZERO, NO_CACHE, PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
-from timesink.cli.parameters import Argument, Option
+from timesink.cli.parameters import PLACE, Argument, Option
 from timesink.errors import TimesinkError, UsageError
 from timesink.records import Record, State
 from timesink.render import Format
@@ -29,7 +29,7 @@ def ranks(
     places: Annotated[
         list[str],
         Argument(
-            "PLACE", "Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them."
+            PLACE, "Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them."
         ),
     ],
     engine: Annotated[

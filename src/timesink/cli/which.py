@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from timesink.cli.options import PageOutput, of_run, read_traces
-from timesink.cli.parameters import Argument, Option
+from timesink.cli.parameters import Argument, Option, must_be_there
 from timesink.errors import UsageError
 from timesink.untrusted.plain_json import document
 
@@ -110,6 +110,7 @@ def answer_page(symptom: str, kernel: str | None, program: str) -> Page:
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
+    must_be_there(source)
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.verdicts import Undecided
 

@@ -125,7 +125,7 @@ def test_a_missing_file_is_told_before_what_reads_files_is_imported() -> None:
 
 
 OF_A_FILE = (
-    "diagnose X", "show idle X", "show lines X", "show compile X", "plan X", "report X", 
+    "diagnose X", "show idle X", "show lines X", "show compile X", "plan X", "report X",
     "kernels X", "kernels --next X", "ranks X", "ranks --pipeline X", "memory show X", "memory diff X X", "compare X X",
     "gate --limits X", "capture --redact X", "doctor step slow --from X", "doctor --checklist X",
     "report --export table X --table device_ops -o x.csv",

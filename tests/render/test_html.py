@@ -166,6 +166,22 @@ def test_the_first_screen_says_where_a_step_goes_and_what_to_type() -> None:
     assert "<code>timesink explain IDL101</code>" in head and "<code>timesink report" not in head
 
 
+def test_what_leads_to_a_section_is_called_as_its_heading() -> None:
+    """A heading may say more; and below each stands something."""
+    for trace in (
+        read(Path(timesink.__file__).parent / "cli" / "demo" / f"gpt_{side}.json.xz", cache=False)
+        for side in ("before", "after")
+    ):
+        tree = lxml.html.document_fromstring(html_report(trace, diagnose(trace)))
+        links = {link.get("href")[1:]: link.text_content() for link in tree.xpath("//nav//a")}
+        assert len(links) > 10
+        for key, called in links.items():
+            (part,) = tree.xpath(f"//section[@id='{key}'] | //details[@id='{key}']")
+            heading = part.xpath(".//h2")[0].text_content()
+            assert heading.startswith(called), (called, heading)
+            assert len(part.text_content().split()) > len(heading.split()), heading
+
+
 def test_a_step_has_one_name_in_chart_caption_and_table() -> None:
     trace = read(Path(timesink.__file__).parent / "cli" / "demo" / "gpt_before.json.xz", cache=False)
     page = html_report(trace, diagnose(trace))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from inspect import Parameter, cleandoc, signature
@@ -37,7 +36,7 @@ _LAST: Final = ("verbose", "no_cache", "strict", "exit_zero", "no_color")
 
 PLACE: Final = "PLACE"
 """An argument of this name is a path, an address or a pattern of paths."""
-_OF_SEVERAL: Final = re.compile(r"://|[*?\[]")
+_OF_SEVERAL: Final = ("://", "*", "?", "[")
 
 Offers = Callable[[click.Context, str], Sequence[str | tuple[str, str]]]
 """What the shell offers for the beginning of a word: values, or values with a word about each."""
@@ -280,6 +279,6 @@ class ShownArgument(_Listing, click.Argument):
         """As of any parameter. `UnreadableTrace` for a path that leads nowhere."""
         found = super().process_value(ctx, value)
         for one in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
-            if isinstance(one, Path) or (self.metavar == PLACE and one and not _OF_SEVERAL.search(one)):
+            if isinstance(one, Path) or (self.metavar == PLACE and not any(map(str(one).__contains__, _OF_SEVERAL))):
                 must_be_there(Path(one), [choice for choice, _ in getattr(ctx.command, "modes", ())])
         return found

@@ -80,7 +80,7 @@ def test_of_the_same_run_a_host_behind_the_device_is_what_recording_by_count_lea
     simulated = simulate([Launch(500), *(part for _ in range(12) for part in step), Step()])
     graph, windows = Graph.from_trace(simulated.trace()), simulated.windows()
     raw = Pricer(graph, windows)
-    (counted,) = unprofiled.deflate(graph, [Case.EXPECTED])
+    (counted,) = unprofiled.deflate(graph, [Case.EXPECTED], same_cores=True)
     same, other = (expected(graph, raw.step_ns, windows, same) for same in (True, False))
     assert Pricer(same, windows).host_ns == Pricer(counted, windows).host_ns
     assert Pricer(same, windows).step_ns == pytest.approx(raw.step_ns, rel=0.005)
@@ -183,8 +183,8 @@ def test_on_a_slow_host_recording_takes_more_of_it(
 def test_a_host_that_is_slow_beside_the_profiler_is_likely_quicker_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as slow in launches: of its time on a fast one what is left is less by two to the power of 0.8, 1.74."""
     graph = Graph.from_trace(host_bound().trace())
-    left, usual = unprofiled.deflate(graph), []
-    monkeypatch.setattr(unprofiled, "deflate", lambda _, cases: [left[case.value] for case in cases])
+    left, usual = unprofiled.deflate(graph, same_cores=True), []
+    monkeypatch.setattr(unprofiled, "deflate", lambda _, cases, **_how: [left[case.value] for case in cases])
     for slowness in (1.0, 2.0):
         monkeypatch.setattr(unprofiled, "host_slowness", lambda *_, of=slowness: of)
         usual.append(unprofiled._estimated_kappa(graph))

@@ -64,7 +64,7 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: b
     hostless = _typical(_scaled(graph, replay.KAPPA_LEAST.value, np.ones_like(inflated)), anchors)
     is_hidden, step_ns = hostless > (1 - 2 * replay.STEP_NOISE.value) * step_ns, max(step_ns, hostless)
     if is_hidden and same_run:
-        return tuple(replace(counted, slowdown=slowdown) for counted in deflate(graph))
+        return tuple(replace(counted, slowdown=slowdown) for counted in deflate(graph, same_cores=True))
     if known is not None:
         usual, deviation = known
         recorded = _scaled(graph, usual - 2 * deviation, inflated)
@@ -91,7 +91,7 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows, *, same_run: b
     )
 
 
-def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
+def deflate(graph: Graph, cases: Iterable[Case] = Case, *, same_cores: bool = False) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
@@ -99,6 +99,9 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     comes out of the time of its thread near there, all of it where operators nest and there is so much time, and no
     thread loses more than its records cost: what lasts longer, such as a collection of garbage, a wait for a loader, or
     a call of milliseconds, is the program's own, and so is all time in which nothing was recorded.
+
+    Of a host whose launches take longer than on any fast one, which shares its cores, what is left near there takes
+    less without a profiler, too; not on the `same_cores`.
     """
     graph = _without_contention(graph)
     program, edges = graph.program, graph.network.edges
@@ -106,6 +109,7 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
     begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
     near_ns, recorded = replay.NEAR_CALL_US.ns // 2, _recorded(graph.table, program.rank)
     slowness = host_slowness(graph.table(API_CALLS), program.rank)
+    shared = 1.0 if same_cores else max(slowness * replay.QUICK_LAUNCH_US.value / replay.QUICK_LAUNCH_US.high, 1.0)
     near, nested = _near_records(graph, near_ns), graph.table(HOST_OPS).height > 0
     called = program.points.call[edges.src[host]]
     in_call = (called >= 0) & (called == program.points.call[edges.dst[host]])
@@ -125,7 +129,7 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case) -> tuple[Graph, ...]:
             for _ in range(_ROUNDS):  # many records crowd a few edges: others lose what is expected of the rest
                 total_ns = max(float(lost_ns.sum()), 1.0)
                 lost_ns = np.minimum(lost_ns * (min(paid_ns[-1], max(total_ns, likely_ns)) / total_ns), most_ns)
-            of_case[own] = lost_ns
+            of_case[own] = within - shared ** -replay.QUICKER_AGAIN_POWER.at(case) * (within - lost_ns)
     ranges = graph.table(RANGES)
     fetches = ranges.filter(matches(ranges["name"], WORKERS_NEXT_BATCH))
     return tuple(_shortened(graph, of_case, end - begin, fetches) for of_case in taken.values())
@@ -288,7 +292,7 @@ def _estimated_kappa(graph: Graph) -> tuple[float, float]:
     """The same of all host time, by what recording is estimated to cost (`deflate`), and by how much quicker the host
     is likely to be that ran the step without a profiler."""
     host, _ = graph.host_edges()
-    (deflated,) = deflate(graph, [Case.EXPECTED])
+    (deflated,) = deflate(graph, [Case.EXPECTED], same_cores=True)
     whole_ns, left_ns = (float(np.maximum(each.network.edges.weight_ns[host], 0).sum()) for each in (graph, deflated))
     slower = _slower(graph, replay.QUICKER_AGAIN_POWER.value)
     return left_ns / max(whole_ns, 1.0) / slower, replay.ESTIMATE_DEVIATION.value

@@ -100,8 +100,7 @@ def deflate(graph: Graph, cases: Iterable[Case] = Case, *, same_cores: bool = Fa
     thread loses more than its records cost: what lasts longer, such as a collection of garbage, a wait for a loader, or
     a call of milliseconds, is the program's own, and so is all time in which nothing was recorded.
 
-    Of a host whose launches take longer than on any fast one, which shares its cores, what is left near there takes
-    less without a profiler, too; not on the `same_cores`.
+    What is left near there takes less, too, on a host whose launches are slow; not on the `same_cores`.
     """
     graph = _without_contention(graph)
     program, edges = graph.program, graph.network.edges

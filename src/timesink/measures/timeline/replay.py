@@ -133,10 +133,12 @@ def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
     """The same with what recording costs the host taken off by estimate: one pricer per `Case`, for little, the
     expected and much cost. Ranks are compared by the hosts that they had."""
     every = pricers(trace)
-    graphs_of = {rank: deflate(pricer.graph, same_cores=len(every) > 1) for rank, pricer in every.items()}
     return {
-        rank: tuple(Pricer(graph, every[rank].anchors.windows, every[rank].residual_ratio) for graph in cases)
-        for rank, cases in graphs_of.items()
+        rank: tuple(
+            Pricer(graph, pricer.anchors.windows, pricer.residual_ratio)
+            for graph in deflate(pricer.graph, same_cores=len(every) > 1)
+        )
+        for rank, pricer in every.items()
     }
 
 

@@ -221,8 +221,8 @@ def test_small_waiting_kernels_are_one_finding_to_fuse(tmp_path: Path) -> None:
     findings = [finding for card, finding in diagnose(trace).findings if card.code in ("NCU106", "NCU107")]
     together = [finding for finding in findings if "small kernels" in finding.message]
     assert [finding.message for finding in together] == [
-        "10 small kernels, 10 launches of 20.0 us in all, wait for 89.5 % of their time. A launch takes less than "
-        "5 us, which is too little to change by itself"
+        "10 small kernels, 10 launches of 20.0 us in all, fill no unit for 89.5 % of their time. A launch takes less "
+        "than 5 us, too little to change by itself"
     ]
     assert len(findings) == 2
     assert "Fuse" in together[0].advice

@@ -17,6 +17,7 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Clear, Finding, Found, Ruling, Undecided
 from timesink.diagnosis.words import as_started, drifting, number, said_of_compilation, slowest_step_text
+from timesink.knowledge.kernel_names import short_name
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS, Bottleneck
 from timesink.measures.idle.blame import idle_shares
@@ -149,14 +150,16 @@ def _not_judged(trace: Trace) -> str:
     if left.ratio <= UNJUDGED.default:
         return ""
     names = [name for device, name in device_names(trace).items() if name and device not in device_peaks(trace)]
-    largest = f"{share_text(left.largest_ratio)} of the kernels' time is {shortened(left.name, _LONGEST)}"
+    name = left.name if left.is_operator else short_name(left.name)
+    largest = f"{share_text(left.largest_ratio)} of the kernels' time is {shortened(name, _LONGEST)}"
     if left.is_operator and names:
         why = f"The peaks of {names[0]} are not known. To decide: timesink show ops TRACE --gpu H200, or one like it"
     else:
         why = as_started(trace, "To decide: timesink capture ncu -- python train.py")
-    others = "" if left.ratio < left.largest_ratio + _APART else f" ({share_text(left.ratio)} with others like it)"
+    rest = left.ratio - left.largest_ratio
+    others = f", or what takes another {share_text(rest)}," if rest >= _APART else ""
     fill = "" if left.is_operator else _part_filled(trace, left.name)
-    return f"{largest}{others}{fill}, and nothing here says how long it ought to take. {why}"
+    return f"{largest}{fill}. Nothing here says how long it{others} ought to take. {why}"
 
 
 def _part_filled(trace: Trace, name: str) -> str:

@@ -25,6 +25,7 @@ from timesink.diagnosis.words import (
     work_outside,
 )
 from timesink.knowledge.assumptions import replay as assumed
+from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.ranks.paces import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.ranks.telling import telling_text
@@ -88,12 +89,14 @@ def too_little(trace: Trace, finding: Finding) -> str:
     little, claim = known(trace).too_little, finding.claim
     if little is None or not (is_of_idle_time(claim, trace) or claim.total_ns < LEAST_NS):
         return ""
-    return f"{little.why[:1].upper()}{little.why[1:]}. By that alone, {finding.message}. To decide: {little.to_decide}."
+    return f"{little.why[:1].upper()}{little.why[1:]}. In it, {finding.message}. To decide: {little.to_decide}."
 
 
 def told_once(trace: Trace, finding: Finding) -> str:
-    """How much of the idle time of a trace without steps is one stretch, where that is most of it; else ''."""
-    if period_name(trace) != "window" or not is_of_idle_time(finding.claim, trace):
+    """How much of the idle time of a trace without steps, or of its exchanges, is one stretch, where that is most of
+    it; else ''. The first exchange of a rank waits for what others start with."""
+    may_be_once = finding.bottleneck is Bottleneck.COMMUNICATION_EXPOSED or is_of_idle_time(finding.claim, trace)
+    if period_name(trace) != "window" or not may_be_once:
         return ""
     parts = [part.lengths_ns for part in finding.claim.intervals.values() if len(part)]
     longest_ns, total_ns = max((int(lengths.max()), int(lengths.sum())) for lengths in parts)

@@ -56,10 +56,8 @@ _TIMELINE_OF = "timesink capture nsys -- python train.py"
 _RECORD_NSYS = f"{_TIMELINE_OF} records GPU work (nsys needs -t cuda)"
 _LAUNCHING = "record the part of the run that launches work: timesink capture {} -- python train.py"
 _LONGEST = 60  # letters of a kernel's name in a sentence
-_PROFILE = (
-    "give the report itself, if it was made with --set full; else profile with these counters: timesink capture ncu "
-    "--set rules -- python train.py"
-)
+_PROFILE = "profile with these counters: timesink capture ncu --set rules -- python train.py"
+_REPORT = "give the report itself, if it was made with --set full; else "
 _TIMELINE = (
     "`timesink show` shows the sums; for causes and prices give the export of the report: nsys export --type sqlite "
     "REPORT.nsys-rep"
@@ -84,7 +82,7 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
             raise UsageError(
                 f"nothing to diagnose in {trace.source}: {number(count, 'profiled kernel')} without the counters that "
                 f"say what limits a kernel{_what_it_tells(trace)}",
-                remedy=as_started(trace, _PROFILE),
+                remedy=("" if trace.source.endswith(".ncu-rep") else _REPORT) + as_started(trace, _PROFILE),
             )
         return
     raise _without_gpu_work(trace, "diagnose")

@@ -8,11 +8,11 @@ from timesink.knowledge import Pattern
 # Of each pattern its meaning, then names that show it, then near misses.
 # fmt: off
 XLA: Final = Pattern(
-    r"^(?:loop|input|wrapped|fused)_\w+|fusion(?:_\w+)?(?:_\d+)?$|^triton_(?:gemm|softmax)"
+    r"^wrapped_\w+$|fusion(?:_\w+)?(?:_\d+)?$|^triton_(?:gemm|softmax)"
     r"|^(?:XlaModule|XlaCompile|TSL:|Xla)",
     "a kernel or a range that XLA makes (JAX, XLA)",
     ("loop_multiply_fusion_3", "input_reduce_fusion", "gemm_fusion_dot_5", "triton_softmax_2", "XlaModule:jit_step"),
-    ("saxpy(double*, int)", "void at::native::reduce_kernel<512>"),
+    ("fused_force_kernel(const float *)", "input_pipeline", "void at::native::reduce_kernel<512>"),
 )
 OFFLOADED: Final = Pattern(
     r"^__omp_offloading_|^nvkernel_\w+_F\d+L\d+|_\d+_gpu(?:__red)?$|^__omp_outlined",

@@ -213,7 +213,8 @@ def _named_once(findings: Iterable[Finding]) -> Iterator[str]:
         by_name.setdefault(finding.name, []).append(finding)
     for name, same in by_name.items():
         times = f" ×{len(same)}" if len(same) > 1 else ""
-        yield f"{name}{times} {short_saving(same[0])}".strip()
+        saving = short_saving(same[0])
+        yield f"{name}{times} {'(counted above)' if saving == _COUNTED else saving}".strip()
 
 
 def _in_line(head: str, names: Sequence[str], width: int) -> str:

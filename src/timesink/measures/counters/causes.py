@@ -155,10 +155,12 @@ def compared_with(limits: KernelLimits, cause: Cause, limit: float | None) -> fl
 
 def next_cause(limits: KernelLimits) -> tuple[str, float] | None:
     """What takes most of the time beside the limiter, in words, and its share by what was counted; None where a page
-    does not say what else there is, or it is next to nothing."""
+    does not say what else there is, it is next to nothing, or more than the limiter's: work that fills no unit."""
     others = [cause for cause in limits.ranked if cause is not limits.limiter]
     largest = max(others, key=lambda cause: limits.shares[cause], default=None)
-    if largest is None or limits.has_levels_only or limits.shares[largest] < LEAST_NEXT:
+    if largest is None or limits.has_levels_only:
+        return None
+    if not LEAST_NEXT <= limits.shares[largest] <= limits.most_share(limits.limiter):
         return None
     waits = limits.stalls.top if largest is Cause.LATENCY and limits.stalls is not None else None
     reason = f" ({waits[0].replace('_', ' ')})" if waits is not None else ""

@@ -311,8 +311,8 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
 
 
 def _undecided(wide: Possible, top: Leaf, waste: Waste) -> str:
-    unit = "SM" if top.resource is Resource.ISSUE else _UNIT_ROOFS[top.resource]
-    busy = f"its {unit} is {share_text(top.busy)} busy{_by_passes(top, waste)}"
+    unit = "SMs are" if top.resource is Resource.ISSUE else f"{_UNIT_ROOFS[top.resource]} is"
+    busy = f"its {unit} {share_text(top.busy)} busy{_by_passes(top, waste)}"
     return f"it may be {_one_of([cause for cause in Cause if cause in wide.limiters])} ({busy}); {_TELLS}"
 
 

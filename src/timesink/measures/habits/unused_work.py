@@ -29,6 +29,7 @@ from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import LAUNCHING_CAUSES
 from timesink.measures.kernels.facts import device_peaks
 from timesink.measures.repeats.order import call_order
+from timesink.measures.steps.per_step import period_name
 from timesink.measures.timeline import Device
 from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.autograd import backward_operators, recording_operators
@@ -45,6 +46,7 @@ from timesink.whatif import Case
 _NEAR: Final = 16  # operators after: what reads a result at once
 _FEW: Final = 4  # times as many as are kept: less is not worth another operator
 _IN_EACH: Final = 8  # elements of a row of zeros: fewer are masks
+_COMES_BACK: Final = 10  # runs of each operator: of fewer most may be the first of its kind
 _RECORDING: Final = 0.5  # of the operators that launch: in a program that infers without `no_grad` nearly all do
 
 _BACK: Final = 4  # events from a matmul to the cut of its result: a slice of the whole may stand between
@@ -318,7 +320,8 @@ def _parsed(name: str, shapes: str, types: str, concrete: str | None) -> Operato
 @remembered
 def recorded_in_vain(trace: Trace) -> tuple[BlamedTime, ...]:
     """Idle time before launches, per device, of a program in which nearly every operator that launches records
-    gradients, and no backward pass ever comes."""
+    gradients, and no backward pass ever comes. Without steps, operators must come back: what a first run waits for is
+    no cost of that."""
     if not recording_operators(trace).any() or backward_operators(trace).any() or trains(trace):
         return ()
     if any(matches(trace.get(table)["name"], GOES_BACKWARD).any() for table in (RANGES, HOST_OPS, DEVICE_OPS)):
@@ -326,6 +329,9 @@ def recorded_in_vain(trace: Trace) -> tuple[BlamedTime, ...]:
     launching: Int64Array = np.unique(attribution(trace).host_op.astype(np.int64))
     launching = launching[launching >= 0]
     if not launching.size or _nodes(trace, launching) < _RECORDING * launching.size:
+        return ()
+    names = trace.get(HOST_OPS)["name"][launching].n_unique()
+    if period_name(trace) != "step" and launching.size < _COMES_BACK * names:
         return ()
     return tuple(one for one in blamed_time(trace, LAUNCHING_CAUSES) if one.intervals.total_ns)
 

@@ -170,9 +170,8 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
         (limits.kernel.rank, 0),
         {
             **figures,
-            "spends": f"kernel {short_name(limits.kernel.name)}, {times}, spends "
-            f"{spent_text(limits, cause)} of its time",
-            "then": f"{_to_roof(limits, cause) or _without(limits, cause)}{doubt or then}",
+            "spends": f"{_named(limits)}, {times}, spends {spent_text(limits, cause)} of its time",
+            "then": doubt or f"{_to_roof(limits, cause) or _without(limits, cause)}{then}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
             f"{share_text(limits.top.busy)} of peak",
@@ -189,6 +188,12 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
         verdict=True,
         behind=group.behind,
     )
+
+
+def _named(limits: KernelLimits) -> str:
+    """Its short name, called a kernel where that does not say so."""
+    name = short_name(limits.kernel.name)
+    return name if "kernel" in name.lower() else f"kernel {name}"
 
 
 def _stated(group: LaunchGroup, ratio: float = 1.0) -> Quantity:
@@ -226,15 +231,15 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
     asleep = [clock for one in tiny if (clock := idle_clock_hz(one.kernel)) is not None]
     cycles = f", as if at 1 GHz (it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz)" if asleep else ""
     kernels = len({limits.kernel.name for limits in tiny})
-    alone = f"the small kernel {short_name(longest.kernel.name)}, {time_text(total_ns)}{cycles}, waits for"
-    several = f"{kernels} small kernels, {len(tiny)} launches of {time_text(total_ns)} in all{cycles}, wait for"
+    alone = f"the small {_named(longest)}, {time_text(total_ns)}{cycles}, fills no unit for"
+    several = f"{kernels} small kernels, {len(tiny)} launches of {time_text(total_ns)} in all{cycles}, fill no unit for"
     what, its = (several, "their") if kernels > 1 else (alone, "its")
     less_us = alone_us * (FEW_SMS if longest_ns >= alone_us * NS_PER_US else 1)
     row = Row(
         (longest.kernel.rank, 0),
         {
             "spends": f"{what} {share_text(waiting / total_ns)} of {its} time. A launch takes less than "
-            f"{less_us:g} us, which is too little to change by itself",
+            f"{less_us:g} us, too little to change by itself",
             "then": "",
             "longest_us": longest_ns / NS_PER_US,
             "launches": len(tiny),
@@ -278,6 +283,8 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
         return f". In fp32 it is at most {times_text(in_fp32)} as fast"
     if gain_ns(limits, cause) > (limits.kernel.duration_ns or 0.0) * (1 - limits.roof[1]):
         return ""  # other operations take their place
+    if wins_by_less_work(limits, cause):
+        return f". It runs {limits.roof_text}"  # which is no bound of that
     return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast"
 
 
@@ -285,7 +292,7 @@ def _without(limits: KernelLimits, cause: Cause) -> str:
     """What the kernel would win if the cause were gone, of latency if it were hidden only, as a sentence; '' where that
     is what its share of the time says already."""
     bound, hidden = limits.told_bound(cause), limits.bound_of_hidden_waits
-    if cause is Cause.LATENCY and hidden < limits.bounds[cause]:
+    if cause is Cause.LATENCY and limits.most_share(cause) - _ALIKE < 1 - 1 / hidden and hidden < limits.bounds[cause]:
         return f". With its waits hidden it is at most {times_text(hidden)} as fast"
     if bound is None:
         return ". No other limit is known"

@@ -5,7 +5,7 @@ what helps where another change than the kind's does. Kernels too small to profi
 """
 
 from collections.abc import Callable, Mapping
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final
 
 from timesink.knowledge.assumptions import machines
@@ -76,9 +76,10 @@ def figures_of(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64)
 
 
 def most_ns(limits: KernelLimits, cause: Cause) -> float:
-    """Time of the launch that could be saved if the cause were gone: down to the next ceiling."""
-    bound = bound_in_fp32(limits) if cause is Cause.COMPUTE else None
-    return (limits.kernel.duration_ns or 0.0) * (1 - 1 / (bound or limits.bounds[cause]))
+    """Time of the launch that could be saved if the cause were gone: down to the next ceiling, or all that it takes
+    where none is known."""
+    bound = (bound_in_fp32(limits) if cause is Cause.COMPUTE else None) or limits.bounds[cause]
+    return (limits.kernel.duration_ns or 0.0) * (1 - 1 / bound if isfinite(bound) else limits.most_share(cause))
 
 
 def bound_in_fp32(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> float | None:

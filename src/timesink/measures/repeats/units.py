@@ -51,7 +51,7 @@ class RepeatedUnit(Record, eq=False):
     def said(self) -> str:
         """What is in it, in a few words."""
         more = len(self.names) - 1
-        return f"{self.leading} and {more} more" if more else self.leading
+        return f"{self.leading} and {more} other{'s' if more > 1 else ''}" if more else self.leading
 
     @property
     def per_step(self) -> float:

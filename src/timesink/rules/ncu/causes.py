@@ -17,6 +17,7 @@ from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import awake_ns, fused_bound, idle_clock_hz
 from timesink.measures.counters.causes import (
+    AT_ROOF,
     BYTES_TO_ROOF,
     CODE_TO_ROOF,
     COPIES_TO_ROOF,
@@ -285,7 +286,8 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
         return ""  # other operations take their place
     if wins_by_less_work(limits, cause):
         return f". It runs {limits.roof_text}"  # which is no bound of that
-    return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast"
+    less = "; only less work wins more" if limits.roof[1] >= AT_ROOF else ""
+    return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast{less}"
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:

@@ -209,3 +209,35 @@ def test_what_nsys_analyze_prints_is_named_and_its_report_asked_for(
     with pytest.raises(UnreadableTrace) as raised:
         read([tmp_path / "analyze.txt"])
     assert said[0] in str(raised.value) and said[1] in raised.value.remedy
+
+
+_RULED = """
+ Time (%)  Total Time (ns)  Instances  Avg (ns)  Med (ns)  Min (ns)  Max (ns)  StdDev (ns)   Name
+ --------  ---------------  ---------  --------  --------  --------  --------  -----------  -------
+     80.8      444,988,647      5,862  75,910.7  69,056.5    57,597   583,238     56,331.0  advance
+     19.2      105,720,847      5,862  18,034.9   8,410.0     6,714   444,785     36,827.3  reduce
+"""
+_CALLS = _RULED.replace("Instances", "Num Calls").replace("advance", "cudaLaunchKernel").replace("reduce", "cudaFree")
+_BARS = "".join(f"[1/8] [{'=' * (at // 4)}{at}%{' ' * 20}] run.nsys-rep\n" for at in range(100)) + "\n"
+_COLLECTED = "nsys target script complete.\nCollecting data...\nGenerating '/tmp/nsys-report-1.qdstrm'\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "\n", "[1/8] [100%] run.nsys-rep\n", _BARS, _COLLECTED + _BARS],
+    ids=["none", "blank", "bar", "bars", "collected"],
+)
+def test_what_nsys_prints_of_its_progress_is_no_row_and_no_json(before: str, tmp_path: Path) -> None:
+    """The output of `nsys profile --stats=true`, kept whole or from the first table on."""
+    path = tmp_path / "nsys_output.txt"
+    parts = [f"[{at}/8] Executing '{name}' stats report\n{table}\n" for at, name, table in (
+        (6, "cuda_gpu_kern_sum", _RULED), (5, "cuda_api_sum", _CALLS))]  # fmt: skip
+    path.write_text(before + "".join(parts))
+    trace = read(path, cache=False)
+    assert trace[SUMS].select("what", "name", "count", "total_ns").rows() == [
+        ("kernel", "advance", 5862, 444988647),
+        ("kernel", "reduce", 5862, 105720847),
+        ("api_call", "cudaLaunchKernel", 5862, 444988647),
+        ("api_call", "cudaFree", 5862, 105720847),
+    ]
+    assert not trace.notes

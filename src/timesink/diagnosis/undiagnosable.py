@@ -18,6 +18,7 @@ from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, NotApplicable, Note, StepBudget, Undecided
 from timesink.diagnosis.words import as_started, number
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.knowledge.kernel_names import short_name
 from timesink.knowledge.operators import ONLY_ON_CPU
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.knowledge.vendors import Vendor
@@ -195,15 +196,20 @@ def _of_cpu(trace: Trace) -> str:
 
 
 def _summed(trace: Trace) -> str:
-    """What sums by name tell: how many of what, and which took most."""
+    """What sums by name tell: how many of what, and of kernels, else of the first kind, which took most."""
+    kinds = trace[SUMS]["what"].unique(maintain_order=True).to_list()
     told = []
-    for what in trace[SUMS]["what"].unique(maintain_order=True).to_list():
+    for what in kinds:
         rows = trace[SUMS].filter(pl.col("what") == what)
         timed = rows.drop_nulls("total_ns").sort("total_ns", descending=True, maintain_order=True)
-        longest = f", most in {shortened(timed['name'][0], _LONGEST)}" if timed.height else ""
-        whole = f" ({time_text(int(timed['total_ns'].sum()))}{longest})" if timed.height else ""
-        told.append(f"sums of {number(rows.height, *_WORDS.get(what, (what,)))}{whole}")
-    return "; ".join(told)
+        whole = ""
+        if timed.height and what == ("kernel" if "kernel" in kinds else kinds[0]):
+            name = str(timed["name"][0])
+            longest = short_name(name) if what == "kernel" else shortened(name, _LONGEST)
+            whole = f" ({time_text(int(timed['total_ns'].sum()))}, most in {longest})"
+        told.append(f"{number(rows.height, *_WORDS.get(what, (what,)))}{whole}")
+    *first, last = told
+    return f"sums of {', '.join(first)} and {last}" if first else f"sums of {last}"
 
 
 _WORDS = {

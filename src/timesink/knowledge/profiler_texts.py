@@ -161,6 +161,11 @@ ANALYSED: Final = Pattern(
     r"(?m)^Processing \[(?P<report>[^\]\n]+)\] with \[", "the export that `nsys analyze` looked at",
     "Processing [report1.sqlite] with [/opt/nsight/rules/gpu_gaps.py]...", "Processing events",
 )
+PROGRESS: Final = Pattern(
+    r"(?m)^Generating '.*\.qdstrm'|^\[\d+/\d+\] (?:\[[=\d]|Executing ')", "how far nsys is, which it prints before tables",
+    ("Generating '/tmp/nsys-report-1.qdstrm'", "[3/8] Executing 'nvtx_sum' stats report", "[1/8] [==20%  ] a.nsys-rep"),
+    ("[1/8] compiling", "Generating report"),
+)
 SUMS_TABLE: Final = Pattern(
     r'(?m)^[\s{|]*"?(?:Time ?\(%\)"?(?:[ ,|]+|:.*\n\s*)"?Total Time'
     r'|Total \((?:[KMG]i?)?B\)"?(?:[ ,|]+|:.*\n\s*)"?(?:Count|Operations)'

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from timesink._native import give_back
 from timesink.errors import MissingTool, ToolFailed, UnreadableTrace
-from timesink.knowledge.profiler_texts import ANALYSIS, SUMS_TABLE
+from timesink.knowledge.profiler_texts import ANALYSIS, PROGRESS, SUMS_TABLE
 from timesink.readers.formats import OpenedFile, Reader
 from timesink.untrusted.budget import ReadLimits
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
@@ -110,9 +110,10 @@ class NsysStats(Reader):
     kind = "companion"
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """By the head of a table in a text, or that of a rule of `nsys analyze`, whose reader says what to give."""
+        """By the head of a table in a text, the progress that nsys prints before it, or the head of a rule of `nsys
+        analyze`, whose reader says what to give."""
         text = "" if b"\0" in head else head.decode("utf-8", "replace")
-        return any(pattern.search(text) for pattern in (SUMS_TABLE, ANALYSIS))
+        return any(pattern.search(text) for pattern in (SUMS_TABLE, PROGRESS, ANALYSIS))
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The sums of the tables that are read; `UnreadableTrace` where the file holds none of them."""

@@ -14,6 +14,7 @@ from timesink.knowledge.profiler_texts import (
     ANALYSIS,
     API_VERSION,
     CUDA_CALL,
+    PROGRESS,
     RULED_COLUMN,
     SUMS_COLUMN,
     SUMS_TABLE,
@@ -134,7 +135,7 @@ def _cells(columns: Sequence[tuple[str, str | None]], row: list[str]) -> dict[st
 def _of_json(text: str) -> Iterator[_Table]:
     """Arrays of objects: what stands between lines of a bracket alone, or the whole text."""
     _, *parts = ("\n" + text.replace("\r\n", "\n")).split("\n[\n")
-    whole = [text] if text.lstrip().startswith("[") else []
+    whole = [text] if text.lstrip()[:1] == "[" and text.lstrip("[ \t\r\n")[:1] in "{]" else []  # not `[3/8] Executing`
     for part in [f"[{part.partition(chr(10) + ']')[0]}]" for part in parts] or whole:
         objects = [row for row in parsed(part) if isinstance(row, dict) and row]
         if objects:
@@ -154,7 +155,7 @@ def _of_lines(text: str) -> Iterator[_Table]:
         elif header and not line.strip("- "):
             spans = [column.span() for column in RULED_COLUMN.finditer(line)] or spans
             header = _under(head, spans) if spans else header
-        elif header:
+        elif header and not PROGRESS.match(line):
             cells = _under(line, spans) if spans else _split(line, len(header) - 1)
             rows += [cells] if len(cells) == len(header) and cells[0][:1].isdigit() else []
     if header:

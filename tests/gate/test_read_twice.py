@@ -52,7 +52,9 @@ def test_the_law_sees_a_price_beyond_its_factor_and_a_larger_next_cause(tmp_path
         "kernel k, 465 us, spends at most 42.0 % of its time moving bytes",
     ):
         priced = replace(finding, message=spends, recoverable=Quantity.ms(440e3, 0.0, 440e3))
-        faults = false_sentences(replace(found, findings=((card, priced),)), read(tmp_path / "page.ncu-rep", cache=False))
+        faults = false_sentences(
+            replace(found, findings=((card, priced),)), read(tmp_path / "page.ncu-rep", cache=False)
+        )
         assert [fault for fault in faults if fault.endswith(spends)]
 
 

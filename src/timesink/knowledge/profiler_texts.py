@@ -162,7 +162,8 @@ ANALYSED: Final = Pattern(
     "Processing [report1.sqlite] with [/opt/nsight/rules/gpu_gaps.py]...", "Processing events",
 )
 PROGRESS: Final = Pattern(
-    r"(?m)^Generating '.*\.qdstrm'|^\[\d+/\d+\] (?:\[[=\d]|Executing ')", "how far nsys is, which it prints before tables",
+    r"(?m)^Generating '.*\.qdstrm'|^\[\d+/\d+\] (?:\[[=\d]|Executing ')",
+    "how far nsys is, which it prints before tables",
     ("Generating '/tmp/nsys-report-1.qdstrm'", "[3/8] Executing 'nvtx_sum' stats report", "[1/8] [==20%  ] a.nsys-rep"),
     ("[1/8] compiling", "Generating report"),
 )

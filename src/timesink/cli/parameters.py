@@ -280,5 +280,6 @@ class ShownArgument(_Listing, click.Argument):
         found = super().process_value(ctx, value)
         for one in () if ctx.resilient_parsing else found if isinstance(found, list) else [found]:
             if isinstance(one, Path) or (self.metavar == PLACE and not any(map(str(one).__contains__, _OF_SEVERAL))):
-                must_be_there(Path(one), [choice for choice, _ in getattr(ctx.command, "modes", ())])
+                views = [choice for choice, _ in getattr(ctx.command, "modes", ()) if choice[:1] != "-"]
+                must_be_there(Path(one), views)
         return found

@@ -60,7 +60,7 @@ def autocast_model(name: Literal["bf16", "fp16"], program: RunningProgram) -> Un
     if name == "bf16" and not has_bf16:
         raise Refusal(f"{torch.cuda.get_device_name()} computes no bf16")
     if name == "fp16" and has_bf16:
-        raise Refusal("this GPU has bf16, which needs no loss scaler")
+        raise Refusal("bf16 runs here, and needs no loss scaler")
     if name == "fp16" and program.step_optimizer is not None:
         raise Refusal("training in fp16 needs a loss scaler in the program")
     kind = torch.bfloat16 if name == "bf16" else torch.float16

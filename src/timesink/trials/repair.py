@@ -99,7 +99,7 @@ class Repairs:
                     if not _is_over(until_s):
                         raise
                     self.standing = [*last, *last]  # what was kept stands
-        return "the time was up"
+        return LATE
 
     def next_edit(self) -> Repair | None:
         """The edit that would be made next, else one that only a person can allow; None where there is none."""
@@ -173,7 +173,7 @@ class Repairs:
         try:
             repair, verification = self.prove(repair, shown, recipe.drift)
         except CaptureError as error:
-            why = "the time was up" if _is_over(until_s) else f"the program with it fails: {error}"
+            why = LATE if _is_over(until_s) else f"the program with it fails: {error}"
             repair, verification = replace(repair, why=why[:300]), None
         finally:
             shown.write("before")

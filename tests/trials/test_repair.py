@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from timesink.errors import UsageError
 from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Source
 from timesink.trials import repair
-from timesink.trials.records import Foretold, RepairAnswer, TrialPlan, TrialResult
+from timesink.trials.records import LATE, Foretold, RepairAnswer, TrialPlan, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.run import ProgramRuns, recorded, waits_of_step
 from timesink.trials.workplace import Workplace, head, open_workplace
@@ -151,6 +152,8 @@ def test_without_a_loss_to_hold_it_by_nothing_is_kept(
     monkeypatch.setattr(ToldRuns, "losses", staticmethod(lambda text: losses))
     answer, _ = fixed(here, program([PIECES["anomaly_mode"]]))
     assert not answer.kept and repair_conclusion(answer).startswith("No edit makes")
+    late = replace(answer, repairs=[replace(one, why=LATE) for one in answer.repairs])
+    assert "could not be decided in the time" in repair_conclusion(late)
 
 
 def test_an_edit_that_breaks_the_program_is_taken_back(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from timesink.trials.agent import TIME_WAS_UP
 from timesink.trials.apart import ProgramApart
 from timesink.trials.checks import TOLERATED, alike_losses, hold_losses
 from timesink.trials.records import (
+    LATE,
     Confirmed,
     Foretold,
     TrialAnswer,
@@ -37,7 +38,7 @@ from timesink.trials.records import (
     TrialResult,
     Tried,
 )
-from timesink.trials.run import LATE, ProgramRuns, Tell, TimeIsUp, foretell, recorded, unheard
+from timesink.trials.run import ProgramRuns, Tell, TimeIsUp, foretell, recorded, unheard
 from timesink.units import share_text
 from timesink.untrusted.whole_file import write_whole
 

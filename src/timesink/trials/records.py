@@ -66,6 +66,7 @@ class TrialPlan:
 
 _SURE_PAIRS: Final = 4
 _PROCESSES, _ALONE = 2, 0.1
+LATE: Final = "the time was up"
 APART: Final = 0.05
 """Of a step, between two ways to measure it: more is told."""
 

@@ -28,6 +28,7 @@ from timesink.recipes.table import EDITS, proposals, unified
 from timesink.trials.apart import ProgramApart
 from timesink.trials.checks import TOLERATED, alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
+    LATE,
     Check,
     Decided,
     Foretold,

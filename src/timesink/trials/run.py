@@ -27,7 +27,7 @@ from timesink.recipes.reads import EVERY
 from timesink.trials.agent import VARIABLE
 from timesink.trials.ahead import ReadyProgram, can_stand_ready
 from timesink.trials.apart import ProgramApart
-from timesink.trials.records import Foretold, Period, TrialPlan, TrialResult, Tried
+from timesink.trials.records import LATE, Foretold, Period, TrialPlan, TrialResult, Tried
 from timesink.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _HANGS_S: Final = 90.0
 _LEAST_S: Final = 0.5  # in which no program starts
 _WITHIN: Final = 0.96  # of the time that is left, in which the agent ends by itself
 _SIGNAL_S: Final = 0.3
-LATE: Final = "the time was up"
 _EDITED_S, _TIMED_S = 20.0, 1.5  # of timed steps of an edited program: at most, and at least
 
 

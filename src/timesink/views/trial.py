@@ -7,7 +7,7 @@ from typing import Any, Final
 from timesink.fixes.table import BY_NAME
 from timesink.recipes.table import RECIPES
 from timesink.trials.machine import MachineFile
-from timesink.trials.records import APART, Repair, RepairAnswer, TrialAnswer, TrialPlan, Tried
+from timesink.trials.records import APART, LATE, Repair, RepairAnswer, TrialAnswer, TrialPlan, Tried
 from timesink.units import NS_PER_MS, NS_PER_US, S_PER_MINUTE, share_text, time_text
 from timesink.views import Cell, Page, listed
 from timesink.views.figures import LadderChart
@@ -173,6 +173,8 @@ def repair_page(answer: RepairAnswer, program: str, place: str) -> Page:
 
 def repair_conclusion(answer: RepairAnswer) -> str:
     """What all that is kept wins, in one sentence."""
+    if not answer.kept and any(one.why == LATE for one in answer.repairs):
+        return "An edit was made that could not be decided in the time: give more with --budget."
     if not answer.kept:
         return "No edit makes the step at least 2 % shorter and leaves its results as they are."
     before, after = (time_text(ms * NS_PER_MS) for ms in (answer.base_ms, answer.after_ms))

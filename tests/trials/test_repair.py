@@ -15,7 +15,7 @@ from timesink.capture.errors import failure
 from timesink.errors import UsageError
 from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Source
-from timesink.trials import repair
+from timesink.trials import repair, turns
 from timesink.trials.records import LATE, Foretold, RepairAnswer, TrialPlan, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.run import ProgramRuns, recorded, waits_of_step
@@ -318,3 +318,52 @@ def test_a_recording_without_the_work_of_a_gpu_that_was_used_tells_nothing(
     (tmp_path / "rank0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     trace = recorded(tmp_path / "rank0.json", TrialResult(steps_ms=[1.0], memory_bytes=memory_bytes))
     assert (waits_of_step(trace) is not None) is is_told
+
+
+def in_seconds(monkeypatch: pytest.MonkeyPatch, run_s: float) -> None:
+    """Each run takes so long by the clock that a budget is measured by."""
+    clock, made = [0.0], ToldRuns.fixed
+
+    def fixed(self: ToldRuns, *given: Any, **words: Any) -> TrialResult:
+        clock[0] += run_s
+        return made(self, *given, **words)
+
+    monkeypatch.setattr(ToldRuns, "fixed", fixed)
+    for module in (repair, turns):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+
+def noisy_mask(text: str) -> float:
+    """The mask built once wins 6 %, and is one run in two 20 % slower; anomaly mode takes a third."""
+    built = "    causal =" not in text
+    return (9.4 * (1.2 if ToldRuns.made % 4 > 1 else 1.0) if built else 10.0) - 3.0 * ("anomaly" not in text)
+
+
+def test_an_edit_that_is_not_decided_waits_until_the_others_are(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept meanwhile is another base, beside which it is run anew."""
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(noisy_mask))
+    in_seconds(monkeypatch, 1.0)
+    told = list[str]()
+    answer, _ = fixed(
+        here, program([PIECES["mask_in_loop"], PIECES["anomaly_mode"]]),
+        names=("build_once", "drop_debugging"), budget_s=70.0, tell=told.append,
+    )  # fmt: skip
+    assert [one.fix for one in answer.repairs] == ["drop_debugging", "build_once"]
+    assert answer.repairs[0].decided == "kept" and answer.repairs[1].decided == "taken back"
+    assert ToldRuns.made > 2 + 10 + 10  # its first four pairs, those of the other, and more of it
+
+
+def test_where_the_time_is_up_the_pairs_that_were_made_decide(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 - 3.0 * ("anomaly" not in text)))
+    in_seconds(monkeypatch, 1.0)
+    failing = ToldRuns.fixed
+
+    def ended(self: ToldRuns, *given: Any, **words: Any) -> TrialResult:
+        if repair.time.monotonic() >= 9.5:  # the run is cut short
+            raise failure("the time was up", "")
+        return failing(self, *given, **words)
+
+    monkeypatch.setattr(ToldRuns, "fixed", ended)
+    answer, _ = fixed(here, program([PIECES["anomaly_mode"]]), names=("drop_debugging",), budget_s=10.0)
+    (kept,) = answer.kept
+    assert kept.pairs == 3 and kept.effect is not None and kept.effect.ratio == pytest.approx(0.7, rel=0.01)

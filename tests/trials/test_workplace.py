@@ -12,7 +12,7 @@ from tests.sandbox.trees import changes, in_git, make_project, state
 
 from timesink.errors import UsageError
 from timesink.sandbox import copies
-from timesink.trials.repair import Shown
+from timesink.trials.turns import Shown
 from timesink.trials.workplace import Workplace, open_workplace
 
 WRITES_ALL = """

@@ -20,8 +20,9 @@ from timesink.recipes import Drift
 from timesink.recipes.table import EDITS
 from timesink.trials.apart import boxes_for_edits
 from timesink.trials.records import Repair
-from timesink.trials.repair import Repairs, Shown, runs_in
+from timesink.trials.repair import Repairs, runs_in
 from timesink.trials.run import unheard
+from timesink.trials.turns import Shown
 from timesink.trials.workplace import changed_since, open_workplace
 from timesink.verify.outcomes import Outcome
 
@@ -60,10 +61,10 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         shown = Shown(runs, workplace.folder, changes, until_s)
         repair = Repair("change", ", ".join(map(str, names)), "taken back", "", "")
         try:
-            repair, verification = state.prove(repair, shown, drift)
+            repair, verdict = state.prove(repair, shown, drift)
         except CaptureError as error:
             return JudgedChange("refused", f"the program with the change fails: {error}"[:300], base)
-        outcome = "refused" if verification is None else verification.verdict.outcome.value
+        outcome = "refused" if verdict is None else verdict.outcome.value
         judged = JudgedChange(outcome, repair.why, base, repair.before_ms, repair.after_ms)
         if outcome != Outcome.FASTER or repair.effect is None:
             return judged

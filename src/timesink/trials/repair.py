@@ -13,11 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import permutations
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from timesink.capture.errors import CaptureError, failure
+from timesink.capture.errors import CaptureError
 from timesink.errors import UsageError
 from timesink.fixes import Offer
 from timesink.fixes.table import BY_NAME
@@ -46,13 +47,11 @@ from timesink.trials.run import (
     unheard,
     waits_of_step,
 )
+from timesink.trials.turns import PLAN, Paused, Shown, is_over
 from timesink.trials.workplace import Workplace
 from timesink.units import share_text, time_text
-from timesink.verify.experiment import ExperimentPlan, Verification, verify
-from timesink.verify.outcomes import Outcome, RunRow
-from timesink.verify.runs import RunSteps, Side, summarise
+from timesink.verify.outcomes import ChangeVerdict, Outcome
 
-PLAN: Final = ExperimentPlan(looks=(4, 10, 20), warm_up_pairs=0)
 _WORTH: Final = PLAN.threshold_ratio
 _MOST_BASES: Final = 4  # runs of a program that does not repeat itself
 
@@ -74,6 +73,7 @@ class Repairs:
     barred: frozenset[str] = frozenset()
     made: list[Repair] = field(default_factory=list)
     _seen: set[tuple[str, str, bytes]] = field(default_factory=set)
+    _open: list[_Tried] = field(default_factory=list)
 
     def run(self, until_s: float) -> str:
         """Make one edit after another until none is left that may win 2 %, or until that time; why it ended."""
@@ -81,26 +81,43 @@ class Repairs:
         try:
             foretold = self._measure([])
         except CaptureError:
-            if not self.standing or not _is_over(until_s):
+            if not self.standing or not is_over(until_s):
                 raise
             return "the time was up before an edit was tried: give more with --budget"
-        while time.monotonic() < until_s:
-            found = next(self._candidates(foretold), None)
-            if found is None:
+        while (now := time.monotonic()) < until_s:
+            left = [*self._candidates(foretold)]
+            if left:
+                tried = self._begun(*left[0], foretold, until_s)
+                tried.shown.pause_s = now + (until_s - now) / (len(left) + len(self._open))
+            elif self._open:
+                tried = min(self._open, key=lambda one: one.ratio)
+                self._open.remove(tried)
+                tried.shown.pause_s = inf
+            else:
                 return f"no edit is left that may win {100 * _WORTH:g} %"
-            source, proposal = found
-            repair = self._judge(source, proposal, _foretold_of(proposal.fix, foretold), until_s)
-            self.made.append(repair)
-            self.tell(f"{repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
+            if (repair := self._judge(tried)) is None:
+                self._open.append(tried)
+                continue
+            self._tell_of(repair)
             if repair.decided == "kept":
+                self._seen -= {  # they were run beside another base
+                    _key(one.source, one.proposal) for one in self._open
+                }
+                self._open.clear()
                 last = self.runs.base[-1:]
                 try:
                     foretold = self._measure(last)
                 except CaptureError:
-                    if not _is_over(until_s):
+                    if not is_over(until_s):
                         raise
                     self.standing = [*last, *last]  # what was kept stands
+        for tried in self._open:
+            self._tell_of(replace(tried.repair, why=f"{LATE} after {len(tried.shown.rows) // 2} pairs"))
         return LATE
+
+    def _tell_of(self, repair: Repair) -> None:
+        self.made.append(repair)
+        self.tell(f"{repair.fix} at {repair.where}: {repair.decided}: {repair.why}")
 
     def next_edit(self) -> Repair | None:
         """The edit that would be made next, else one that only a person can allow; None where there is none."""
@@ -137,16 +154,16 @@ class Repairs:
         names = [n for n in may_win if on_gpu or not EDITS[n].on_gpu]
         found = list(proposals(files, names, self.standing[0].places))
         for source, proposal in sorted(found, key=lambda one: _rank(one[0], one[1], foretold, self.lines)):
-            key = (proposal.fix, source.path.name, source.rows[proposal.line - 1])
-            if key in self._seen:
+            if (key := _key(source, proposal)) in self._seen:
                 continue
-            self._seen.add(key)
             if not self._can_be_written(source, proposal):
+                self._seen.add(key)
                 continue
             doubt = "" if _fits_memory(proposal, foretold) else proposal.unproven
             if source.path not in self.workplace.held:
                 doubt = doubt or "git does not hold this file, so it stays as it is"
             if doubt:
+                self._seen.add(key)
                 self.made.append(self._repair(source, proposal, "offered", doubt))
                 continue
             yield source, proposal
@@ -164,28 +181,45 @@ class Repairs:
         where = f"{self.workplace.name(source.path)}:{proposal.line}"
         return Repair(proposal.fix, where, decided, why, unified(source, source.edited(proposal.replacements)))
 
-    def _judge(self, source: Source, proposal: Proposal, foretold: Foretold | None, until_s: float) -> Repair:
-        """The edit made, run and proven; the file is as it was before, unless it is kept."""
-        text = source.edited(proposal.replacements)
-        repair = replace(self._repair(source, proposal, "taken back", ""), foretold=foretold)
-        texts = {source.path: (source.encoded(source.text), source.encoded(text))}
-        recipe, capture = EDITS[proposal.fix], self.runs.capture.with_name("edited.json.gz")
-        shown = Shown(self.runs, self.workplace.folder, texts, until_s, capture if recipe.ends_waits else None)
+    def _begun(self, source: Source, proposal: Proposal, foretold: Mapping[str, Foretold], until_s: float) -> _Tried:
+        """An edit that is to be run, until that time."""
+        self._seen.add(_key(source, proposal))
+        texts = {source.path: (source.encoded(source.text), source.encoded(source.edited(proposal.replacements)))}
+        capture = self.runs.capture.with_name("edited.json.gz") if EDITS[proposal.fix].ends_waits else None
+        known = _foretold_of(proposal.fix, foretold)
+        repair = replace(self._repair(source, proposal, "taken back", ""), foretold=known)
+        return _Tried(source, proposal, repair, Shown(self.runs, self.workplace.folder, texts, until_s, capture))
+
+    def _judge(self, tried: _Tried) -> Repair | None:
+        """The edit made, run and proven; the file is as it was before, unless it is kept. None where its time is over
+        before it is decided: others come first."""
+        shown = tried.shown
         try:
-            repair, verification = self.prove(repair, shown, recipe.drift)
+            if not shown.rows:
+                tried.repair, holds = self._hold(tried.repair, shown, EDITS[tried.proposal.fix].drift)
+                if not holds:
+                    return tried.repair
+            tried.repair, verdict = shown.judged(tried.repair)
+        except Paused:
+            return None
         except CaptureError as error:
-            why = LATE if _is_over(until_s) else f"the program with it fails: {error}"
-            repair, verification = replace(repair, why=why[:300]), None
+            why = LATE if is_over(shown.until_s) else f"the program with it fails: {error}"
+            return replace(tried.repair, why=why[:300])
         finally:
             shown.write("before")
-        if verification is None or verification.verdict.outcome is not Outcome.FASTER:
-            return repair
+        if verdict.outcome is not Outcome.FASTER:
+            return tried.repair
         shown.write("after")
-        kept = replace(repair, decided="kept", why=proposal.reason)
-        return replace(kept, commit=self.workplace.keep(commit_message(kept), [source.path]))
+        kept = replace(tried.repair, decided="kept", why=tried.proposal.reason)
+        return replace(kept, commit=self.workplace.keep(commit_message(kept), [tried.source.path]))
 
-    def prove(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, Verification | None]:
-        """Checks first, then both in turns; no verification where the first run already says no."""
+    def prove(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, ChangeVerdict | None]:
+        """Checks first, then both in turns; no verdict where the first run already says no."""
+        repair, holds = self._hold(repair, shown, drift)
+        return shown.judged(repair) if holds else (repair, None)
+
+    def _hold(self, repair: Repair, shown: Shown, drift: str) -> tuple[Repair, bool]:
+        """What its first run says, and whether nothing of that speaks against it."""
         first = shown.run("after", shown.capture)
         check = self._check(shown, first, next(kind for kind in TOLERATED if kind == drift))
         base, again = self.standing[:2]
@@ -193,25 +227,21 @@ class Repairs:
         before_ms, differ_ms = min(bases_ms), abs(bases_ms[0] - bases_ms[1])
         repair = replace(repair, check=check, waits=self._waits_with(shown, first))
         if repair.waits is not None and repair.waits[1] >= repair.waits[0]:
-            return replace(repair, why=f"it leaves as many waits: {repair.waits_text}"), None
+            return replace(repair, why=f"it leaves as many waits: {repair.waits_text}"), False
         if check is None:
-            return replace(repair, why="no loss and no output was seen that results could be held by"), None
+            return replace(repair, why="no loss and no output was seen that results could be held by"), False
         if not check.holds:
             why = f"losses leave those before it: {check.apart:.2g} apart at step {check.steps}"
-            return replace(repair, why=why), None
+            return replace(repair, why=why), False
         pairs = permutations(self.standing, 2)
         if all(strays := [stray_weights(one.moved, other.moved, first.moved) for one, other in pairs]):
-            return replace(repair, why=strays[0]), None
+            return replace(repair, why=strays[0]), False
         if after_ms > (1 - _WORTH) * before_ms:  # two runs against two
             after_ms = min(after_ms, *shown.run("after").steps_ms)
         repair = replace(repair, before_ms=before_ms, after_ms=after_ms)
         if after_ms > (1 - _WORTH / 2) * before_ms + differ_ms:  # by more than two runs of one program differ
-            return replace(repair, why="the steps of its first runs were no shorter than those before it"), None
-        verification = verify(PLAN, shown.launch)
-        effect, verdict = verification.verdict.effect, verification.verdict
-        times = [median([PLAN.time_s(pair[at]) for pair in verification.pairs]) * 1e3 for at in (0, 1)]
-        repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=effect, pairs=len(verification.pairs))
-        return replace(repair, why=f"{verdict.label}: not shown to win {100 * _WORTH:g} %"), verification
+            return replace(repair, why="the steps of its first runs were no shorter than those before it"), False
+        return repair, True
 
     def _check(self, shown: Shown, first: TrialResult, drift: Drift) -> Check | None:
         """Its losses held against those of the program before it. Where that does not repeat itself, two runs may lie
@@ -232,44 +262,25 @@ class Repairs:
         return None if self.waits is None or after is None else (self.waits, after)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Runs of the program with files of `folder` as before or after a change (None: without the file), until that
-    time. The first one with it is recorded into `capture`, if there is one."""
+@dataclass(slots=True)
+class _Tried:
+    """An edit whose runs have begun, or are to."""
 
-    runs: ProgramRuns
-    folder: Path
-    files: Mapping[Path, tuple[bytes | None, bytes | None]]
-    until_s: float
-    capture: Path | None = None
+    source: Source
+    proposal: Proposal
+    repair: Repair
+    shown: Shown
 
-    def write(self, side: Side) -> None:
-        """Make the files what they are on that side. `UsageError` for one that lies outside of the folder."""
-        if outside := [file for file in self.files if not file.resolve().is_relative_to(self.folder.resolve())]:
-            raise UsageError(f"{outside[0]} leads out of the copy", remedy="take the link away: it cannot be edited")
-        for file, texts in self.files.items():
-            file.unlink(missing_ok=True)
-            if (text := texts[side == "after"]) is not None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(text)
-
-    def run(self, side: Side, capture: Path | None = None) -> TrialResult:
-        """One process. `CaptureError` where no step of it could be timed, or the time is up."""
-        if time.monotonic() > self.until_s:
-            raise failure("the time was up before it was decided", "give more with --budget")
-        self.write(side)
-        if capture is not None:
-            capture.unlink(missing_ok=True)
-        return self.runs.fixed(capture=capture)
-
-    def launch(self, side: Side, number: int) -> RunRow:
-        """The same as `verify` asks for it."""
-        return summarise(RunSteps(tuple(ms / 1e3 for ms in self.run(side).steps_ms)), side, number)
+    @property
+    def ratio(self) -> float:
+        """About how long a step takes with it, by the runs in turns so far."""
+        pairs = self.shown.pairs()
+        return median(PLAN.time_s(after) / PLAN.time_s(before) for before, after in pairs) if pairs else 1.0
 
 
-def _is_over(until_s: float) -> bool:
-    """Whether so little time is left that no run was begun, or one was ended for it."""
-    return time.monotonic() + 1 >= until_s
+def _key(source: Source, proposal: Proposal) -> tuple[str, str, bytes]:
+    """What an edit is known by, also where other edits moved its line."""
+    return proposal.fix, source.path.name, source.rows[proposal.line - 1]
 
 
 def _links(file: Path) -> bool:

@@ -173,7 +173,7 @@ def repair_page(answer: RepairAnswer, program: str, place: str) -> Page:
 
 def repair_conclusion(answer: RepairAnswer) -> str:
     """What all that is kept wins, in one sentence."""
-    if not answer.kept and any(one.why == LATE for one in answer.repairs):
+    if not answer.kept and any(one.why.startswith(LATE) for one in answer.repairs):
         return "An edit was made that could not be decided in the time: give more with --budget."
     if not answer.kept:
         return "No edit makes the step at least 2 % shorter and leaves its results as they are."

@@ -24,7 +24,7 @@ HELD_ELSEWHERE: Final = {
     "operators marked by `emit_nvtx`": Held(
         "tests/readers/test_nsys_ranks.py::test_the_operator_table_is_torch_profiler_s", "readers/nsys/ranges.py",
         'nested = named.filter(pl.col("kind") == "push_pop")', 'nested = named.filter(pl.col("kind") == "none")'),
-    "a synchronisation hidden behind NCCL": Held(
+    "a synchronization hidden behind NCCL": Held(
         "tests/rules/test_all_rules.py::test_each_case_gets_the_verdict_it_states", "rules/communication/exchanges.py",
         '"count": awaited.count, "call": awaited.call}', '"count": 0, "call": "none"}', "COM108"),
     "the profiler perturbs": Held(

@@ -109,3 +109,47 @@ def test_sums_of_squares_are_of_gradients_after_the_backward_pass() -> None:
         "sum(p.grad.norm() ** 2 for p in listed)",
     ):
         assert not list(find_norm_sums(Source(Path("a.py"), loop.format(text)), 0))
+
+
+LOOP = """import torch
+from torch.nn import functional as F
+torch.manual_seed(0)
+{made}
+x, out = torch.randn(4, 8), []
+for step in range(3):
+    {cast}
+    out.append((x @ held.t() * (step + 1)).sum())
+"""
+SAME = [
+    ("table = torch.randint(9, (5, 8))", "held = table.float()"),
+    ("table = torch.randn(5, 8)", "held = F.normalize(table, dim=1)"),
+    ("table = torch.randn(5, 8).to('cpu')", "held = table / table.norm(dim=1, keepdim=True)"),
+    ("table = torch.ones(5, 8, dtype=torch.bool)", "held = table.to(x.dtype)"),
+    ("table, = (3,)\nmask = torch.rand(5, 8)", "held = torch.softmax(mask, 1)"),
+]
+OTHER = [
+    ("table = torch.randn(5, 8)", "held = table.half().float() + step"),
+    ("table = torch.randn(5, 8, requires_grad=True)", "held = F.normalize(table, dim=1)"),
+    ("table = torch.nn.Parameter(torch.randn(5, 8))", "held = F.normalize(table, dim=1)"),
+    ("table = torch.randn(5, 8)", "held = F.dropout(table)"),
+    ("table = torch.randn(5, 8)", "table.add_(1); held = table.float()"),
+    ("table = torch.randn(5, 8)\nview = table[0]", "held = table.double().float(); view += 1"),
+    ("table = torch.randn(5, 8)", "held = table"),
+    ("table = torch.randn(5, 8)", "held = table.float(); held[0] = step"),
+]
+
+
+@pytest.mark.parametrize(("made", "cast"), SAME)
+def test_what_is_cast_or_normed_alike_in_each_round_is_made_once(made: str, cast: str, tmp_path: Path) -> None:
+    text = LOOP.format(made=made, cast=cast)
+    new, fixes = repaired(tmp_path, text)
+    assert fixes == {"build_once"} and f"\n{cast}\nfor step" in new
+    both: list[dict[str, list[float]]] = [{}, {}]
+    for held, one in zip(both, (text, new), strict=True):
+        exec(compile(one, "train.py", "exec"), held)
+    assert both[0]["out"] == both[1]["out"]
+
+
+@pytest.mark.parametrize(("made", "cast"), OTHER)
+def test_what_may_differ_from_round_to_round_is_not_made_once(made: str, cast: str, tmp_path: Path) -> None:
+    assert repaired(tmp_path, LOOP.format(made=made, cast=cast.replace("; ", "\n    ")))[1] == set()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from timesink.recipes import Effort, Recipe
-from timesink.recipes.reach import is_read, only_read, stays
+from timesink.recipes.reach import bound_to, is_read, only_read, stays
 from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in, root_of
 from timesink.recipes.walking import walk
 
@@ -136,8 +136,11 @@ PURE: Final = BUILDS | frozenset({
     "view", "repeat", "reshape", "unsqueeze", "squeeze", "expand", "flatten", "transpose", "permute",
     "masked_fill", "logical_not", "pow", "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge",
     "exp", "log", "sin", "cos", "sqrt", "rsqrt", "outer", "div", "mul", "add", "sub", "neg", "cat", "stack",
-    "where", "contiguous", "t", "abs", "clone", "size", "len", "range", "min", "max", "device",
+    "where", "contiguous", "t", "abs", "clone", "size", "len", "range", "min", "max", "device", "normalize", "norm",
+    "softmax", "sum", "mean",
 })  # fmt: skip
+_DRAWS: Final = frozenset({"rand", "randn", "randint", "randperm"})
+_MOVES: Final = frozenset({"to", "cuda"})
 _SETTINGS: Final = frozenset({"cfg", "config", "args", "opt", "options", "hparams", "params", "settings"})
 FACTS: Final = frozenset({"device", "dtype", "shape", "ndim", "pi", "inf"})
 
@@ -163,7 +166,7 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
     reads = read_in(value)
     builds = any(name_of(call.func) in BUILDS and root_of(call.func) in ("torch", "np") for call in calls_in(value))
     return (
-        builds
+        (builds or bool(_made_before(source, statement)))
         and not reads & (bound | {name} | mutated_in(loop))
         and name not in bound | mutated_in(loop)
         and not any(name in read_in(one) for one in before)
@@ -171,6 +174,21 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
         and not walk(value, ast.Await, ast.NamedExpr, ast.Yield)
         and not any(word.arg == "requires_grad" for call in calls_in(value) for word in call.keywords)
     )
+
+
+def _made_before(source: Source, statement: ast.Assign) -> set[str]:
+    """Names of the value that stand for tensors which PyTorch made once, without gradients, and nothing changes: what
+    is cast or normed of them is the same in each round. None where nothing is called."""
+    names = set[str]()
+    for name in read_in(statement.value) if walk(statement.value, ast.Call) else ():
+        made = bound_to(source, name)
+        while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and name_of(made.func) in _MOVES:
+            made = made.func.value
+        is_new = isinstance(made, ast.Call) and root_of(made) == "torch" and name_of(made.func) in BUILDS | _DRAWS
+        words = {word.arg for word in made.keywords} if isinstance(made, ast.Call) else {None}
+        if is_new and not words & {"requires_grad", "out", None} and only_read(source, name, source.tree, statement):
+            names.add(name)
+    return names
 
 
 def _doubt_of(value: ast.expr) -> str:
@@ -187,7 +205,7 @@ def _doubt_of(value: ast.expr) -> str:
 
 def _doubt_of_reach(source: Source, statement: ast.Assign, name: str) -> str:
     """Who may change what each round builds, or see that it is no new one."""
-    if moving := stays(source, statement.value):
+    if moving := stays(source, statement.value, _made_before(source, statement)):
         return f"{moving} may be another in each round"
     if sum(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
            for one in walk(source.scope(statement))) > 1:  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.rounds import axis_of, each_of, source_of
-from timesink.recipes.source import Proposal, Source, calls_in, name_of, read_in, root_of
+from timesink.recipes.source import Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
 from timesink.recipes.walking import walk
 from timesink.recipes.windows import find_windows
 
@@ -88,9 +88,8 @@ def _steps(source: Source, given: ast.Subscript, iterated: ast.expr, index: str)
     starts = [one for one in (cut.lower, cut.upper.left) if isinstance(one, ast.Name) and one.id == index]
     if not isinstance(cut.upper.op, ast.Add) or len(starts) != 2 or index in read_in(given.value):
         return False
-    first, last, step = (*(source.said(one) for one in bounds), "1", "1")[:3] if len(bounds) == 3 else ("0", "", "1")
-    if len(bounds) == 1:
-        last = source.said(bounds[0])
+    given_bounds = [source.said(one) for one in bounds]
+    first, last, step = {1: ["0", *given_bounds, "1"], 3: given_bounds}.get(len(bounds), ["", "", ""])
     said = source.said(given.value)
     rows = (f"{said}.shape[0]", f"len({said})", f"{said}.size(0)", f"{said}.size()[0]")
     return first == "0" and last in rows and step == source.said(cut.upper.right)
@@ -105,9 +104,7 @@ def _stacked(source: Source, target: ast.expr, iterated: ast.expr, one: ast.expr
         taken = _by_piece(target, iterated, one)
     if taken is None or not taken.over or not _is_plain(taken):
         return ""
-    method = next((one for one in source.above(iterated) if isinstance(one, ast.ClassDef)), source.scope(iterated))
-    scopes = (method, source.tree)
-    if not all(any(_is_tensor(source, whole, one) for one in scopes) for whole, _ in taken.over.values()):
+    if not all(_is_tensor(whole, _where(source, whole, iterated)) for whole, _ in taken.over.values()):
         return ""
     axes = [axis for _, axis in taken.over.values()]
     more = f", in_dims={axes[0] if len(axes) == 1 else tuple(axes)}" if any(axes) else ""
@@ -124,7 +121,16 @@ def _is_plain(taken: _Pieces) -> bool:
     return bool(computes) and not binds and not others and not read_in(taken.one) & {"np", "numpy"}
 
 
-def _is_tensor(source: Source, whole: ast.expr, among: ast.AST) -> bool:
+def _where(source: Source, whole: ast.expr, iterated: ast.expr) -> ast.AST:
+    """Where the file says what a tensor is: the class of an attribute, the function whose name it is, or the file."""
+    if isinstance(whole.value if isinstance(whole, ast.Subscript) else whole, ast.Attribute):
+        return next((one for one in source.above(iterated) if isinstance(one, ast.ClassDef)), source.tree)
+    scope, name = source.scope(iterated), root_of(whole)
+    is_own = name in bound_in(scope) | {one.arg for one in walk(scope, ast.arg)}
+    return scope if is_own else source.tree
+
+
+def _is_tensor(whole: ast.expr, among: ast.AST) -> bool:
     """Whether the file shows that it is a tensor and no list: it is asked for its shape, takes an index of several
     axes, or is made by PyTorch."""
     said = ast.unparse(whole.value if isinstance(whole, ast.Subscript) else whole)

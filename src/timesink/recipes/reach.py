@@ -178,16 +178,16 @@ def bound_to(source: Source, name: str) -> ast.expr | None:
     return found[0].value if is_once else None
 
 
-def stays(source: Source, value: ast.expr) -> str:
+def stays(source: Source, value: ast.expr, known: set[str]) -> str:
     """The first name or part of an expression whose value may be another, or be changed in place, in a later round;
-    empty where there is none: numbers, sizes, devices, types and settings stay."""
+    empty where there is none: numbers, sizes, devices, types and settings stay, and what is `known` to."""
     for node in walk(value):
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.Starred)):
             return "a comprehension"
         given = node.args if isinstance(node, ast.Call) and name_of(node.func) in _COPIES else []
         if not all(isinstance(one, _LITERAL) for argument in given for one in walk(argument)):
             return "what a tensor is made of"
-        if isinstance(node, ast.Name) and not _is_number(source, node, 0):
+        if isinstance(node, ast.Name) and node.id not in known and not _is_number(source, node, 0):
             return node.id
     return ""
 

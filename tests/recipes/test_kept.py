@@ -55,6 +55,8 @@ LEFT = {
         "x = torch.Tensor(data[at]).to(device)",
     ),
     "looked at in between": (ARRAY, "x = data[at]\nshown = x.mean()\nx = torch.Tensor(x).to(device)"),
+    "of a list": ("data = [torch.randn(4, 3) for _ in range(9)]", "x = data[at].to(device)"),
+    "of a dict": ("data = {'x': torch.randn(4, 3)}", "x = data['x'].to(device)"),
     "a part of a part": (ARRAY, "x = torch.Tensor(data[at][:2]).to(device)"),
 }  # fmt: skip
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.reach import is_read, only_read
-from timesink.recipes.rounds import source_of
-from timesink.recipes.source import Loop, Proposal, Source, bound_in, mutated_in, name_of, read_in
+from timesink.recipes.rounds import is_tensor, source_of
+from timesink.recipes.source import Loop, Proposal, Source, bound_in, calls_in, mutated_in, name_of, read_in
 from timesink.recipes.walking import walk
 
 _MAKE: Final = frozenset({"Tensor", "tensor", "as_tensor", "from_numpy", "FloatTensor", "LongTensor"})
@@ -28,7 +28,10 @@ def find_copied(source: Source, line: int) -> Iterator[Proposal]:
             if isinstance(taken, ast.Name) and taken.id == name:  # x = data[at], then x = x.to(device)
                 first = _bound_before(source, statement, name) or statement
                 taken = first.value
-            if name and isinstance(taken, ast.Subscript) and isinstance(taken.value, ast.Name):
+            if not name or not isinstance(taken, ast.Subscript) or not isinstance(taken.value, ast.Name):
+                continue
+            is_made = any(source_of(one) == "torch" for one in calls_in(statement.value))
+            if is_made or is_tensor(source, taken.value, taken):  # a list or a dict has no copy of its own
                 yield from _kept(source, loop, (first, statement), taken)
 
 

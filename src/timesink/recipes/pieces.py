@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from timesink.recipes import Effort, Recipe
-from timesink.recipes.rounds import axis_of, each_of, source_of
-from timesink.recipes.source import Proposal, Source, bound_in, calls_in, name_of, read_in, root_of
+from timesink.recipes.rounds import axis_of, each_of, is_tensor, source_of
+from timesink.recipes.source import Proposal, Source, calls_in, name_of, read_in
 from timesink.recipes.walking import walk
 from timesink.recipes.windows import find_windows
 
@@ -20,9 +20,6 @@ _APART: Final = (
     "it is right where they are of one tensor, none draws, counts or changes anything, and all fit in memory at once"
 )
 _OF_THE_HOST: Final = ("from_numpy", "item", "tolist", "int", "float", "len", "open", "append")
-_OF_TENSORS: Final = frozenset({
-    "shape", "size", "device", "dtype", "view", "reshape", "ndim", "dim", "to", "cuda", "requires_grad", "grad",
-})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -104,7 +101,7 @@ def _stacked(source: Source, target: ast.expr, iterated: ast.expr, one: ast.expr
         taken = _by_piece(target, iterated, one)
     if taken is None or not taken.over or not _is_plain(taken):
         return ""
-    if not all(_is_tensor(whole, _where(source, whole, iterated)) for whole, _ in taken.over.values()):
+    if not all(is_tensor(source, whole, iterated) for whole, _ in taken.over.values()):
         return ""
     axes = [axis for _, axis in taken.over.values()]
     more = f", in_dims={axes[0] if len(axes) == 1 else tuple(axes)}" if any(axes) else ""
@@ -119,47 +116,6 @@ def _is_plain(taken: _Pieces) -> bool:
     computes = walk(taken.one, ast.Call, ast.BinOp, ast.Compare, ast.UnaryOp)
     others = {name_of(call.func) for call in calls_in(taken.one)} & {*taken.over, *_OF_THE_HOST}
     return bool(computes) and not binds and not others and not read_in(taken.one) & {"np", "numpy"}
-
-
-def _where(source: Source, whole: ast.expr, iterated: ast.expr) -> ast.AST:
-    """Where the file says what a tensor is: the class of an attribute, the function whose name it is, or the file."""
-    if isinstance(whole.value if isinstance(whole, ast.Subscript) else whole, ast.Attribute):
-        return next((one for one in source.above(iterated) if isinstance(one, ast.ClassDef)), source.tree)
-    scope, name = source.scope(iterated), root_of(whole)
-    is_own = name in bound_in(scope) | {one.arg for one in walk(scope, ast.arg)}
-    return scope if is_own else source.tree
-
-
-def _is_tensor(whole: ast.expr, among: ast.AST) -> bool:
-    """Whether the file shows that it is a tensor and no list: it is asked for its shape, takes an index of several
-    axes, or is made by PyTorch."""
-    said = ast.unparse(whole.value if isinstance(whole, ast.Subscript) else whole)
-    for node in walk(among, ast.Attribute, ast.Subscript, ast.Assign):
-        if isinstance(node, ast.Assign):
-            shows = any(said == ast.unparse(to) and _makes_tensor(value) for to, value in _bindings(node))
-        else:
-            is_asked = (
-                node.attr in _OF_TENSORS if isinstance(node, ast.Attribute) else isinstance(node.slice, ast.Tuple)
-            )
-            shows = is_asked and ast.unparse(node.value) == said
-        if shows:
-            return True
-    return False
-
-
-def _bindings(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What an assignment binds to what, part by part where both sides have parts."""
-    to, value = node.targets[0], node.value
-    if isinstance(to, ast.Tuple) and isinstance(value, ast.Tuple) and len(to.elts) == len(value.elts):
-        yield from zip(to.elts, value.elts, strict=True)
-    else:
-        yield to, value
-
-
-def _makes_tensor(value: ast.expr) -> bool:
-    """Whether PyTorch makes one tensor there: not a list of them, nor a module."""
-    name = name_of(value.func) if isinstance(value, ast.Call) and root_of(value) in ("torch", "nn") else ""
-    return name == "Parameter" or (name.islower() and name not in ("split", "chunk", "unbind", "load"))
 
 
 def _mapped(taken: _Pieces) -> str:

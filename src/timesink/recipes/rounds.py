@@ -1,13 +1,18 @@
 """What a comprehension, or a loop that only fills a list, gives in each round for PyTorch to put together."""
 
 import ast
+from collections.abc import Iterator
+from typing import Final
 
 from timesink.recipes.proof import Replacement
-from timesink.recipes.source import Loop, Source, bound_in, mutated_in, name_of, read_in
+from timesink.recipes.source import Loop, Source, bound_in, mutated_in, name_of, read_in, root_of
 from timesink.recipes.walking import walk
 
 Each = tuple[ast.expr, ast.expr, ast.expr]
 """What a loop binds, what it goes through, and what it gives in each round."""
+_OF_TENSORS: Final = frozenset({
+    "shape", "size", "device", "dtype", "view", "reshape", "ndim", "dim", "to", "cuda", "requires_grad", "grad",
+})  # fmt: skip
 
 
 def axis_of(call: ast.Call) -> int | None:
@@ -85,3 +90,44 @@ def _appended(loop: Loop, name: str) -> ast.expr | None:
     if not is_named or bound is None or not isinstance(call.args[0], ast.Name):
         return None
     return bound.value if call.args[0].id == name_of(bound.targets[0]) else None
+
+
+def _where(source: Source, whole: ast.expr, at: ast.expr) -> ast.AST:
+    """Where the file says what a tensor is: the class of an attribute, the function whose name it is, or the file."""
+    if isinstance(whole.value if isinstance(whole, ast.Subscript) else whole, ast.Attribute):
+        return next((one for one in source.above(at) if isinstance(one, ast.ClassDef)), source.tree)
+    scope, name = source.scope(at), root_of(whole)
+    is_own = name in bound_in(scope) | {one.arg for one in walk(scope, ast.arg)}
+    return scope if is_own else source.tree
+
+
+def is_tensor(source: Source, whole: ast.expr, at: ast.expr) -> bool:
+    """Whether the file shows that it is a tensor and no list: it is asked for its shape, takes an index of several
+    axes, or is made by PyTorch."""
+    said = ast.unparse(whole.value if isinstance(whole, ast.Subscript) else whole)
+    for node in walk(_where(source, whole, at), ast.Attribute, ast.Subscript, ast.Assign):
+        if isinstance(node, ast.Assign):
+            shows = any(said == ast.unparse(to) and _makes_tensor(value) for to, value in _bindings(node))
+        else:
+            is_asked = (
+                node.attr in _OF_TENSORS if isinstance(node, ast.Attribute) else isinstance(node.slice, ast.Tuple)
+            )
+            shows = is_asked and ast.unparse(node.value) == said
+        if shows:
+            return True
+    return False
+
+
+def _bindings(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What an assignment binds to what, part by part where both sides have parts."""
+    to, value = node.targets[0], node.value
+    if isinstance(to, ast.Tuple) and isinstance(value, ast.Tuple) and len(to.elts) == len(value.elts):
+        yield from zip(to.elts, value.elts, strict=True)
+    else:
+        yield to, value
+
+
+def _makes_tensor(value: ast.expr) -> bool:
+    """Whether PyTorch makes one tensor there: not a list of them, nor a module."""
+    name = name_of(value.func) if isinstance(value, ast.Call) and root_of(value) in ("torch", "nn") else ""
+    return name == "Parameter" or (name.islower() and name not in ("split", "chunk", "unbind", "load"))

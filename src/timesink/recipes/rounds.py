@@ -131,3 +131,15 @@ def _makes_tensor(value: ast.expr) -> bool:
     """Whether PyTorch makes one tensor there: not a list of them, nor a module."""
     name = name_of(value.func) if isinstance(value, ast.Call) and root_of(value) in ("torch", "nn") else ""
     return name == "Parameter" or (name.islower() and name not in ("split", "chunk", "unbind", "load"))
+
+
+class With(ast.NodeTransformer):
+    """Another expression in place of one that stands there."""
+
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self.old, self.new = ast.unparse(old), new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The node, or what stands in its place."""
+        is_it = isinstance(node, (ast.Subscript, ast.Name)) and ast.unparse(node) == self.old
+        return self.new if is_it else super().visit(node)

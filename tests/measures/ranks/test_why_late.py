@@ -225,4 +225,4 @@ def test_one_screen_tells_a_straggler_and_its_cause_as_one(tmp_path: Path) -> No
     lines = render_diagnosis(diagnose(read(sorted(tmp_path.glob("*.json")), cache=False)), Style(100)).splitlines()
     rows = [line.split("%")[1].split()[0] for line in lines if " us " in line and line.count("%") == 1]
     assert {"straggler", "communication-exposed"} <= {*rows} and "input-pipeline" not in rows
-    assert "1 more (-v): input-pipeline included" in lines
+    assert "1 more (-v): input-pipeline (counted above)" in lines

@@ -262,7 +262,9 @@ def _explained(trace: Trace) -> Int64Array:
     host = trace.get(HOST_OPS)
     attends = np.unique(facts.filter(pl.col("family") == "attention")["host_op"].fill_null(-1).to_numpy())
     texts = host.select(pl.col("name", "input_shapes").cast(pl.String).fill_null(""))[attends[attends >= 0]]
-    masked = [is_masked(name, shapes) for name, shapes in texts.iter_rows()]
+    calls = texts.rows()
+    is_of = {call: is_masked(*call) for call in {*calls}}  # each step has the same
+    masked = [is_of[call] for call in calls]
     of_masked = facts["host_op"].is_in(pl.Series(attends[attends >= 0][masked]).implode()).fill_null(False).to_numpy()
     fused = (facts["family"] == "attention").to_numpy() & ~replaceable & ~of_masked
     fused = facts["row"].to_numpy()[fused]

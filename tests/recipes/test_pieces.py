@@ -61,6 +61,10 @@ WINDOWS = {
     "a token on, otherwise": "out = torch.stack([data[i + 1 : i + n + 1] for i in ix], dim=0)",
     "of a product": "out = torch.stack([data[i : i + 2 * n] for i in ix])",
     "of an array": "out = torch.stack([torch.from_numpy((rows[i:i+n]).astype(np.int64)) for i in ix])",
+    "of an array, drawn on a device": (
+        "at = torch.randint(80, (5,), device=data.device)\n"
+        "out = torch.stack([torch.from_numpy(rows[i:i+n].astype(np.int64)) for i in at])"
+    ),
     "of another type": "out = torch.stack([data[i:i+n].float() for i in ix]) * 2",
     "of a list": "many = []\nfor i in ix:\n    many.append(data[n + i : n + i + n])\nout = torch.stack(many)",
     "of a function": (

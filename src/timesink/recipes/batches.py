@@ -136,10 +136,8 @@ def _is_row(value: ast.expr, names: list[str], rows: set[str]) -> bool:
     return is_cast and are_types and len(types) <= 1 and _is_row(of, names, rows)
 
 
-_MAKE: Final = frozenset({"Tensor", "tensor", "as_tensor", "from_numpy", "FloatTensor", "LongTensor"})
-_MOVED: Final = frozenset({
-    "float", "long", "half", "double", "int", "bool", "bfloat16", "to", "cuda", "type", "astype", "contiguous",
-})  # fmt: skip
+_MAKE: Final = _TENSORS | {"Tensor", "FloatTensor", "LongTensor"}
+_MOVED: Final = _CASTS | {"bfloat16", "cuda", "type", "contiguous"}
 _ELEMENTWISE: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _ON_DISK: Final = frozenset({"memmap", "open", "File", "load_dataset", "DataLoader"})
 
@@ -186,7 +184,7 @@ def _taken(value: ast.expr) -> ast.expr | None:
 
 def _bound_before(source: Source, statement: ast.Assign, name: str) -> ast.Assign | None:
     """The statement before it in its block that binds the name, if nothing between reads it."""
-    block = next(one for one in vars(source.parents[statement]).values() if isinstance(one, list) and statement in one)
+    block = source.block(statement)
     before = [one for one in block[: block.index(statement)] if name in bound_in(one) | read_in(one)]
     last = before[-1] if before else None
     is_plain = isinstance(last, ast.Assign) and len(last.targets) == 1 and isinstance(last.targets[0], ast.Name)

@@ -9,7 +9,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.proof import Replacement
-from timesink.recipes.source import Proposal, Source, calls_in, end_of, name_of
+from timesink.recipes.source import Proposal, Source, calls_in, end_of, name_of, number_of
 from timesink.recipes.walking import walk
 
 _COUNTS: Final = frozenset({
@@ -33,18 +33,16 @@ def find_micro_batches(source: Source, line: int) -> Iterator[Proposal]:
     """The number of micro-batches and the size of one, given in one place: arguments of a call, defaults of a function
     or a class, names of a block, options of a command."""
     for group in _groups(source):
-        counts = [(name, value) for name, value in group.items() if name in _COUNTS and (_number(value) or 0) > 1]
-        sizes = [(name, value) for name, value in group.items() if name in _SIZES and _number(value)]
+        counts = [(name, value) for name, value in group.items() if name in _COUNTS and (number_of(value) or 0) > 1]
+        sizes = [(name, value) for name, value in group.items() if name in _SIZES and number_of(value)]
         if len(counts) != 1 or len(sizes) != 1:
             continue
         (_, count), (_, size) = counts[0], sizes[0]
-        whole = (_number(count) or 1) * (_number(size) or 1)
-        reason = f"a step takes {_number(count)} passes of {_number(size)}; one pass of {whole} launches fewer kernels"
+        whole = (number_of(count) or 1) * (number_of(size) or 1)
+        reason = (
+            f"a step takes {number_of(count)} passes of {number_of(size)}; one pass of {whole} launches fewer kernels"
+        )
         yield Proposal(count.lineno, reason, (source.replace(count, "1"), source.replace(size, str(whole))), _MEAN)
-
-
-def _number(value: ast.expr) -> int | None:
-    return value.value if isinstance(value, ast.Constant) and type(value.value) is int else None
 
 
 def _groups(source: Source) -> Iterator[Mapping[str, ast.expr]]:
@@ -88,13 +86,13 @@ def find_evaluations_of_trainers(source: Source, line: int) -> Iterator[Proposal
     for call, given in _arguments_of_trainers(source):
         asked = [given.get(name) for name in ("eval_strategy", "evaluation_strategy")]
         is_by_steps = any(isinstance(one, ast.Constant) and one.value == "steps" for one in asked)
-        steps = _number(given["eval_steps"]) if "eval_steps" in given else None
+        steps = number_of(given["eval_steps"]) if "eval_steps" in given else None
         if not is_by_steps or steps is None or not _FEW < steps <= _OFTEN:
             continue
-        numbers = [given[name] for name in ("eval_steps", "save_steps") if name in given and _number(given[name])]
+        numbers = [given[name] for name in ("eval_steps", "save_steps") if name in given and number_of(given[name])]
         if "max_steps" in given:
             rarer = 10 if 10 * steps > _OFTEN else 100
-            made = [source.replace(one, str(rarer * (_number(one) or 1))) for one in numbers]
+            made = [source.replace(one, str(rarer * (number_of(one) or 1))) for one in numbers]
         else:
             words = ("eval_strategy", "evaluation_strategy", "save_strategy")
             by_steps = [given[name] for name in words if name in given and getattr(given[name], "value", "") == "steps"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from timesink.recipes import Effort, Recipe
-from timesink.recipes.source import Proposal, Source, name_of, root_of
+from timesink.recipes.source import Proposal, Source, is_whole, name_of, number_of, root_of
 from timesink.recipes.walking import walk
 
 _ARGUMENTS: Final = ("dim", "descending")
@@ -61,7 +61,7 @@ def _count_of(index: ast.expr, dim: int) -> int | None:
     """How many of the first along that axis an index takes; None where it takes others, or of another axis."""
     *before, last = index.elts if isinstance(index, ast.Tuple) else [index]
     from_end = len(before) == 1 and isinstance(before[0], ast.Constant) and before[0].value is ...
-    from_start = len(before) == dim and all(isinstance(one, ast.Slice) and _is_whole(one) for one in before)
+    from_start = len(before) == dim and all(map(is_whole, before))
     if not isinstance(last, ast.Slice) or not (from_start or (from_end and dim == -1)):
         return None
     count = None if last.upper is None else _number(last.upper)
@@ -69,15 +69,11 @@ def _count_of(index: ast.expr, dim: int) -> int | None:
     return count if begins and last.step is None and count is not None and count > 0 else None
 
 
-def _is_whole(one: ast.Slice) -> bool:
-    return one.lower is one.upper is one.step is None
-
-
 def _number(node: ast.expr) -> int | None:
     """The whole number that stands there, below zero -1 alone; None for all else."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -1 if _number(node.operand) == 1 else None
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+    return number_of(node)
 
 
 USE_A_PART: Final = Recipe(

@@ -12,7 +12,7 @@ from typing import Final
 
 from timesink.recipes import Effort, Recipe
 from timesink.recipes.rounds import With, axis_of, each_of, is_tensor, source_of
-from timesink.recipes.source import Proposal, Source, bound_in, calls_in, name_of, read_in
+from timesink.recipes.source import Proposal, Source, bound_in, calls_in, is_whole, name_of, read_in
 from timesink.recipes.walking import walk
 
 _APART: Final = (
@@ -182,7 +182,7 @@ def _axis_at(index: ast.expr, name: str) -> tuple[int | None, list[ast.expr]]:
     if len(at) != 1 or any(isinstance(one, ast.Constant) and type(one.value) is not int for one in parts):  # ..., None
         return None, []
     rest = [*parts[: at[0]], *parts[at[0] + 1 :]]
-    while rest and isinstance(last := rest[-1], ast.Slice) and last.lower is last.upper is last.step is None:
+    while rest and is_whole(rest[-1]):
         rest.pop()
     return at[0], rest
 
@@ -212,7 +212,8 @@ def find_windows(source: Source, line: int) -> Iterator[Proposal]:
         if bounds is None:
             continue
         at = f"{starts}[:, None] + torch.arange({bounds}{placed})"
-        index = source.said(cut.value) + (f"[({at}).numpy()]" if is_array else f"[{at}]")
+        to_host = ".cpu()" if placed else ""
+        index = source.said(cut.value) + (f"[({at}){to_host}.numpy()]" if is_array else f"[{at}]")
         text = ast.unparse(With(cut, ast.parse(index, mode="eval").body).visit(deepcopy(one)))
         reason = f"{source.said(cut.value)} is cut window by window; one index takes all of them"
         yield Proposal(call.lineno, reason, (source.replace(call, text), *dropped))
@@ -233,8 +234,7 @@ def _window_in(one: ast.expr) -> tuple[ast.Subscript | None, bool]:
 
 def _drawn(source: Source, call: ast.Call, starts: str) -> str | None:
     """Where the numbers lie, as `torch.arange` is told, if they are drawn in one row by `torch.randint`."""
-    scope = source.scope(source.parents[call.args[0]] if isinstance(call.args[0], ast.Name) else call)
-    bound = [one for one in walk(scope, ast.Assign) if starts in bound_in(one)]
+    bound = [one for one in walk(source.scope(call), ast.Assign) if starts in bound_in(one)]
     made = bound[0].value if len(bound) == 1 else None
     if not isinstance(made, ast.Call) or source_of(made) != "torch" or name_of(made.func) != "randint":
         return None

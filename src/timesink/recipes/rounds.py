@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from timesink.recipes.proof import Replacement
-from timesink.recipes.source import Loop, Source, bound_in, mutated_in, name_of, read_in, root_of
+from timesink.recipes.source import Loop, Source, bound_in, mutated_in, name_of, number_of, read_in, root_of
 from timesink.recipes.walking import walk
 
 Each = tuple[ast.expr, ast.expr, ast.expr]
@@ -21,8 +21,7 @@ def axis_of(call: ast.Call) -> int | None:
         return None
     words = {word.arg: word.value for word in call.keywords}
     given = call.args[1] if len(call.args) > 1 else words.pop("dim", ast.Constant(0))
-    is_plain = isinstance(given, ast.Constant) and type(given.value) is int and not words and len(call.args) <= 2
-    return given.value if is_plain and isinstance(given, ast.Constant) and isinstance(given.value, int) else None
+    return None if words or len(call.args) > 2 else number_of(given)
 
 
 def source_of(call: ast.Call) -> str:
@@ -60,7 +59,7 @@ def _listed(source: Source, call: ast.Call, name: str) -> tuple[Each | None, tup
 def _is_next(source: Source, first: ast.Assign, loop: ast.For, call: ast.Call) -> bool:
     """Whether the call may compute what the loop did: they stand in one block, nothing between changes what the loop
     reads, and nothing else reads what it binds."""
-    block = next((held for held in vars(source.parents[loop]).values() if isinstance(held, list) and loop in held), [])
+    block = source.block(loop)
     at = next((at for at, one in enumerate(block) if call in walk(one)), -1)
     if first not in block or at < block.index(loop) or loop.orelse:
         return False

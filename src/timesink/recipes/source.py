@@ -107,6 +107,11 @@ class Source:
             if isinstance(statement, ast.With):
                 pending += reversed(statement.body)
 
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements that it stands among."""
+        held = vars(self.parents[statement]).values()
+        return next(one for one in held if isinstance(one, list) and statement in one)
+
     def said(self, node: ast.expr | ast.stmt) -> str:
         """Its text."""
         first, (last, end) = node.lineno - 1, end_of(node)
@@ -149,8 +154,7 @@ class Source:
     def drop(self, statement: ast.stmt) -> Replacement:
         """Its lines are taken out; `pass` stays where it was the only one of its block."""
         row, end = statement.lineno - 1, statement.end_lineno or statement.lineno
-        is_alone = any(held == [statement] for held in vars(self.parents[statement]).values())
-        text = f"{self.indent(statement)}pass\n" if is_alone else ""
+        text = f"{self.indent(statement)}pass\n" if self.block(statement) == [statement] else ""
         return Replacement((row, 0), (end, 0), text, statement)
 
     def free_name(self, wanted: str) -> str:
@@ -183,6 +187,16 @@ def end_of(node: ast.expr | ast.stmt) -> tuple[int, int]:
 def calls_in(node: ast.AST) -> Sequence[ast.Call]:
     """All calls below it."""
     return walk(node, ast.Call)
+
+
+def number_of(node: ast.AST) -> int | None:
+    """The whole number that stands there, without a sign; None for all else."""
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def is_whole(index: ast.AST) -> bool:
+    """Whether an index takes all of an axis."""
+    return isinstance(index, ast.Slice) and index.lower is index.upper is index.step is None
 
 
 def name_of(function: ast.AST) -> str:

@@ -100,9 +100,8 @@ class Repairs:
                 continue
             self._tell_of(repair)
             if repair.decided == "kept":
-                self._seen -= {  # they were run beside another base
-                    _key(one.source, one.proposal) for one in self._open
-                }
+                # What is open was run beside another base: it is a candidate again.
+                self._seen -= {_key(one.source, one.proposal) for one in self._open}
                 self._open.clear()
                 last = self.runs.base[-1:]
                 try:

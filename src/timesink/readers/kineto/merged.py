@@ -121,11 +121,8 @@ class _Merged(Record):
         trace = replace(join_traces(traces, [path] * len(traces)), source=str(path))
         told = ", ".join(f"{rank} is {shortened(mark, _LONGEST)}" for mark, rank in zip(marks, ranks, strict=True))
         message = f"{len(marks)} ranks in one file, told apart by process ids: {shortened(told, 4 * _LONGEST)}"
-        return (
-            trace.with_notes(*noted(NoteKind.ASSUMED, message, len(marks), SOURCES, whole=True))
-            if len(marks) > 1
-            else trace
-        )
+        several = len(marks) if len(marks) > 1 else 0
+        return trace.with_notes(*noted(NoteKind.ASSUMED, message, several, SOURCES, whole=True))
 
 
 def _events(text: str, at: int) -> tuple[list[_Event], int]:

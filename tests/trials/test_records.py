@@ -13,9 +13,9 @@ from timesink.trials.checks import alike_losses, hold_losses, stray_weights
 from timesink.trials.course import _promise, _winners
 from timesink.trials.pairs import Pair, TimedBlock, interval, is_decided
 from timesink.trials.records import (
-    Check,
     Confirmed,
     Foretold,
+    LossCheck,
     Period,
     TrialAnswer,
     TrialPlan,
@@ -25,7 +25,7 @@ from timesink.trials.records import (
 from timesink.views.trial import conclusion, trial_page
 
 KEPT = ("bf16", "compile")
-PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), Check(20, 1e-4, 0.0, 3e-2))
+PROOF = Confirmed((10.0, 10.2), (4.0, 4.08), LossCheck(20, 1e-4, 0.0, 3e-2))
 
 
 def blocks(pairs: list[tuple[float, float]]) -> list[Pair]:

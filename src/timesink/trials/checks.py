@@ -7,7 +7,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final
 
-from timesink.trials.records import Check, TrialResult
+from timesink.trials.records import LossCheck, TrialResult
 
 if TYPE_CHECKING:
     from timesink.recipes import Drift
@@ -35,7 +35,7 @@ def alike_losses(
     return first, second, third
 
 
-def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> Check | None:
+def hold_losses(base: list[float], again: list[float], changed: list[float], drift: Drift) -> LossCheck | None:
     """The losses of the base, of the base run again, and of one run with changes that move results by `drift`.
 
     Rounding shows from the first step on and is small there; training then makes any difference larger. So the first
@@ -80,9 +80,9 @@ def stray_weights(base: list[float], again: list[float], changed: list[float]) -
     return f"{sum(apart)} of {len(apart)} weights moved otherwise than those before it"
 
 
-def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> Check:
+def _hold(series: tuple[list[float], ...], start: int, end: int, tolerated: float) -> LossCheck:
     first, second, other = (losses[start:end] for losses in series)
-    return Check(end, _apart(other, first), _apart(second, first), tolerated)
+    return LossCheck(end, _apart(other, first), _apart(second, first), tolerated)
 
 
 def _apart(one: list[float], other: list[float]) -> float:

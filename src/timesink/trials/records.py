@@ -165,7 +165,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class LossCheck:
     """Losses of the first steps with the changes, beside the base's: how far they are apart in the last quarter,
     as a share, and how far two runs of the base are. `tolerated` is what the changes may move. Where they may change
     which batch comes when, the means of the quarters are compared, and tolerated is three times their standard error.
@@ -195,7 +195,7 @@ class Confirmed:
 
     base_ms: tuple[float, ...]
     with_ms: tuple[float, ...]
-    check: Check | None
+    check: LossCheck | None
     error: float = 0.0
     running: Tried | None = None
 
@@ -306,7 +306,7 @@ class Repair:
     after_ms: float | None = None
     effect: Effect | None = None
     pairs: int = 0
-    check: Check | None = None
+    check: LossCheck | None = None
     commit: str = ""
     waits: tuple[float, float] | None = None
 

@@ -30,9 +30,9 @@ from timesink.trials.apart import ProgramApart
 from timesink.trials.checks import TOLERATED, alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
     LATE,
-    Check,
     Decided,
     Foretold,
+    LossCheck,
     Repair,
     RepairAnswer,
     TrialResult,
@@ -242,7 +242,7 @@ class Repairs:
             return replace(repair, why="the steps of its first runs were no shorter than those before it"), False
         return repair, True
 
-    def _check(self, shown: Shown, first: TrialResult, drift: Drift) -> Check | None:
+    def _check(self, shown: Shown, first: TrialResult, drift: Drift) -> LossCheck | None:
         """Its losses held against those of the program before it. Where that does not repeat itself, two runs may lie
         near each other by chance: then more of it are made, and the widest of their distances is its spread."""
         while True:

@@ -3,7 +3,7 @@
     python tools/known_words.py SITE_PACKAGES     # where torch is installed
 
 They are those of PyTorch's operators and of the kernels in its headers, and `known_words.txt`: what kernels, calls and
-messages of profilers in our captures say besides. Shorter words are listed whoever says them.
+messages of profilers in our captures say besides.
 """
 
 from __future__ import annotations

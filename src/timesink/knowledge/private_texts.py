@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from timesink.knowledge import Pattern
+from timesink.knowledge import Pattern, logs
 
 # Of each pattern its meaning, then names that show it, then near misses.
 # fmt: off
@@ -57,8 +57,8 @@ LIST_OF_NUMBERS: Final = Pattern(
     r"^\d{1,4}(?:, ?\d{1,4}){0,9}$", "numbers of a template", ("128, 1, 1", "4096"), ("4111 1111", "12345"),
 )
 SHAPE: Final = Pattern(
-    r"^(?:\[?-?\d{1,10}(?:, -?\d{1,10}){1,7}\]?|\[?-?\d{0,5}\]?)$", "the sizes of a tensor or a launch",
-    ("[8, 512, 32000]", "32000", "8, 512", "-1"), ("398,259,791", "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "8, x", "483824"),
+    r"(?a)^(?:[\[(]?-?\d{1,10}(?:, -?\d{1,10}){1,7}[\])]?|\[?-?\d{0,5}\]?)$", "the sizes of a tensor or a launch",
+    ("[8, 512, 32000]", "32000", "(128, 1, 1)", "-1"), ("398,259,791", "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "8, x", "483824"),
 )
 LIST_OF_WORDS: Final = Pattern(
     r"(?<!\w)(?:(?!(?:the|an?|of|to|in|is|are|was|were|be|by|for|with|than|and|or|not?|from|on|at|as|it|its|this"
@@ -67,16 +67,8 @@ LIST_OF_WORDS: Final = Pattern(
     "words in a row without one that binds them: no sentence has as many, a wallet has twelve",
     "add address action area army array asset balance", "the GPU waits",
 )
-PLACE: Final = Pattern(
-    r"^\d{1,5}$|^\d{1,2}\.\d$", "the number of a launch or a stream, or a compute capability",
-    ("7", "12345", "9.0"), ("232007", "4.95"),
-)
-BLOCK: Final = Pattern(
-    r"^\(?\d{1,10}(?:, ?\d{1,5}){2}\)?$", "a grid or a block, as Nsight Compute prints it",
-    "(128, 1, 1)", ("128", "232007"),
-)
 CELL: Final = Pattern(
-    r"^-?(?:\d{1,3}(?:,\d{3}){0,5}|\d{0,12})(?:\.\d{1,17})?(?:e[+-]?\d{1,3})?%?$",
+    r"(?a)^-?(?:\d{1,3}(?:,\d{3}){0,5}|\d{0,12})(?:\.\d{1,17})?(?:e[+-]?\d{1,3})?%?$",
     "a number as Nsight Compute prints it",
     ("1,024.50", "98.7", "3.2e+09"), ("4111 1111", "078-05-1120", "4111111111111111"),
 )
@@ -105,12 +97,6 @@ SYMBOL: Final = Pattern(
     "how compilers write the name of a kernel or function",
     ("void at::native::f<128, 4>(int)", "ampere_sgemm_64x64_nt", "nvjet_sm90_tst_256x128"),
     ("ann-smith@box", 'say "x"'),
-)
-METRIC: Final = Pattern(
-    r"^(?:(?:breakdown|group|pmsampling):|[A-Z]{2,4}(?:_[A-C])?\.TriageCompute\.)?[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*$",
-    "how the name of a counter is built (Nsight Compute)",
-    ("sm__cycles_elapsed.avg", "breakdown:gpu__time.avg", "SM_B.TriageCompute.l1tex__t_sectors.sum"),
-    ("forward", "__init__", "sm__a,sm__b"),
 )
 ENVIRONMENT: Final = Pattern(
     r"(?s)(?:(?:^|\s)[A-Za-z_]\w*=\S*(?=\s|$).*?){4}",
@@ -143,28 +129,21 @@ MARKED_NUMBER: Final = Pattern(
     r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits",
     '"\\u000012.50"', '"12.50"',
 )
-EXPORT_SETTINGS: Final = Pattern(
-    r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
-    "settings that say how to read other tables (nsys export)",
-    ("EXPORT_SCHEMA_VERSION", "EXPORT_PARAM_TIME_SHIFT"), "EXPORT_HOST_NAME",
-)
-CAPTURE_SETTINGS: Final = Pattern(
-    r"CAPTURE_EVENT_TYPE|(\w+:)?CUDA_GRAPH\w*(:\w+)?|(\w+:)?COLLECT_\w+", "what nsys was asked to record (nsys export)",
-    ("CAPTURE_EVENT_TYPE", "COLLECT_NVTX", "CUDA_OPTIONS:CUDA_GRAPH_TRACE"), "COMMAND_LINE",
-)
-DRIVER_VERSIONS: Final = Pattern(
-    r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*|NvDriverVersion",
-    "versions of drivers (nsys export)",
-    ("NvidiaDriverVersion", "CudaDriverVersion"), ("Hostname", "CpuName"),
-)
-LOG_LINE: Final = Pattern(
-    r"^(?P<head>(?:\[(?:default|rank)?\d{0,6}\]:)*[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ )"
-    r"(?P<where>[^\]\s]+:\d+)\] ?(?P<rest>.*)$",
-    "how glog begins a line",
-    "[rank0]:V0912 14:05:01.123456 1234 torch/_dynamo/output_graph.py:10] [0/0] x",
-    "Traceback (most recent call last):",
-)
+LOG_LINE: Final = logs.LINE
 TERMINAL_STYLE: Final = Pattern("\x1b\\[[0-9;]{0,20}m", "a colour of a terminal", "\x1b[31m", "[31m")
+SETTINGS: Final = Pattern(
+    r"EXPORT_(?:PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(?:NORMALIZE|SHIFT)|CAPTURE_EVENT_TYPE"
+    r"|(?:\w+:)?(?:CUDA_GRAPH\w*(?::\w+)?|COLLECT_\w+)|(?:Nv|Cuda)DriverVersion",
+    "settings that say how to read the rest: the schema, what was asked for, versions of drivers (nsys export)",
+    ("EXPORT_SCHEMA_VERSION", "COLLECT_NVTX", "CUDA_OPTIONS:CUDA_GRAPH_TRACE", "NvDriverVersion"),
+    ("EXPORT_HOST_NAME", "COMMAND_LINE", "Hostname"),
+)
+LETTER: Final = Pattern("^[A-Za-z]$", "a mark of one letter, such as the phase of an event", ("X", "f"), "Xi")
+PROCESS: Final = Pattern(r"(?a)^\d{1,13}$", "the number of a process or a thread", ("7", "140322"), ("1.5", "²"))
+FORMS: Final = {
+    "shape": SHAPE, "figure": CELL, "drawing": DRAWING, "policy": PAGE_POLICY, "letter": LETTER, "process": PROCESS,
+}
+"""Places that take a text of one form as it is, any other word by word."""
 COMMON_METRIC: Final = Pattern(
     r"\x08[\x00-\x7f]\x12(?:\x09\x19.{8}|[\x02-\x0b]\x28[\x80-\xff]{0,9}[\x00-\x7f])"
     r"|\x08[\x80-\xff][\x00-\x7f]\x12(?:\x09\x19.{8}|[\x02-\x0b]\x28[\x80-\xff]{0,9}[\x00-\x7f])",

@@ -13,7 +13,7 @@ import pickle
 import pickletools
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Never
 
@@ -26,11 +26,11 @@ from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField
 _MAGIC = b"NVR\0"
 _SOURCES, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 3, 4, 5
 _COMMON_METRIC = re.compile(private_texts.COMMON_METRIC.encode("latin-1"), re.DOTALL)
-_WORDS, _SYMBOL, _METRIC, _OPCODE = "words", "symbol", "metric", "opcode"
+_WORDS, _SYMBOL, _OPCODE = "words", "symbol", "opcode"
 _NUMBERS: dict[int, Any] = {}
 _VALUE = {1: _OPCODE}
-_SESSION_FIELDS = {6: {2: _WORDS, 3: {1: _METRIC, 2: _VALUE}}, 8: {1: _WORDS, 2: _WORDS}}
-_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: _METRIC}}
+_SESSION_FIELDS = {6: {2: _WORDS, 3: {1: _WORDS, 2: _VALUE}}, 8: {1: _WORDS, 2: _WORDS}}
+_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: _WORDS}}
 _RULE = {1: _WORDS, 3: {1: {1: {1: _WORDS, 4: _WORDS}, 10: _NUMBERS}}, 4: _WORDS}
 _RESULT = {
     5: _SYMBOL, 6: _SYMBOL, 7: _SYMBOL, 10: _NUMBERS, 11: _NUMBERS,
@@ -113,13 +113,7 @@ def _body(data: bytes, field: WireField, known: Any, cleaner: Cleaner) -> bytes:
         if _COMMON_METRIC.fullmatch(raw) and known is _RESULT[13]:
             return raw
         return _message(data, field.start, field.end, known, cleaner)
-    clean: dict[str, Callable[[str], str]] = {
-        _WORDS: cleaner.words,
-        _SYMBOL: cleaner.symbol,
-        _METRIC: cleaner.metric,
-        _OPCODE: cleaner.opcode,
-    }
-    return clean[known](raw.decode("utf-8", "replace")).encode()
+    return cleaner.at(known, raw.decode("utf-8", "replace")).encode()
 
 
 def _sized(message: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Texts with what their place lets stay, words of closed lists and few digits; all else is a placeholder.
 
-The place is the format's word for what a text is: the name of a kernel, of a metric, an instruction, or anything else.
+The place is the format's word for what a text is: the name of a kernel, an instruction, a shape, or anything else.
 A placeholder is the same for the same text, and stands in marks that no text keeps: a source's own are renumbered.
 """
 
@@ -20,13 +20,16 @@ from timesink.knowledge import private_texts as texts
 from timesink.untrusted.masking import is_secret_key
 from timesink.untrusted.plain_json import parsed
 
-_SAID: Final = {"name": "names and words that no software is known to write", "folder": "folders"}
+NAMES: Final = "names and words that no software is known to write"
+MEMBERS: Final = "members of unknown names"
 _KEPT_ANSWERS = 100_000
 _LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
 # digits: of what somebody owns a count, and under a key that names no amount the longest that is nobody's
 _DIGITS_OF_A_COUNT, _LONG_NUMBER = 3, 5
 _DIGITS_BESIDE_GONE = 1  # of the name of a kernel, such as (instance 2)
 _LONGEST_UNIT = 24  # characters
+# letters of a word that says something, letters that stand alone beside it, and codes of one letter in a name
+_LONG_WORD, _MOST_SINGLE, _MOST_OF_ONE_LETTER = 3, 2, 2
 
 
 class Spelling(NamedTuple):
@@ -48,14 +51,19 @@ class Cleaner:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.removed: Counter[str] = Counter()
         self.has_known_numbers = False  # of a format whose numbers are all figures
-        self.once: dict[tuple[int, bool], tuple[Any, Any]] | None = (
-            None  # of values whose parts may occur often, what was made
-        )
+        # of values whose parts may occur often, what was made
+        self.once: dict[tuple[int, bool], tuple[Any, Any]] | None = None
         self.names = frozenset(name.strip().lower() for name in names if name.strip())
         self._named = re.compile(texts.whole_words(self.names), re.IGNORECASE) if self.names else None
         self._known: dict[tuple[Callable[[str], str], str], str] = {}
         self._placeholders: dict[str, str] = {}
         self._gone: list[str] = []  # out of the text that is being cleaned
+
+    def at(self, place: str, text: str) -> str:
+        """A text by its place: one of the place's form as it is, another by the method of that name, or any text."""
+        form = texts.FORMS.get(place)
+        cleaned: str = text if form and form.match(text) else getattr(self, place, self.words)(text)
+        return cleaned
 
     def words(self, text: str) -> str:
         """Any text: words of the lists and few digits stay, of a path its file or its library."""
@@ -66,39 +74,36 @@ class Cleaner:
         return self._kept(self._symbol, text)
 
     def opcode(self, text: str) -> str:
-        """An instruction of a GPU or the names of counters where it is one, else any text."""
+        """An instruction of a GPU where it is one, else any text."""
         name, *modifiers = text.split(".")
         is_one = name in kept_texts.OPCODES and kept_texts.MODIFIERS.issuperset(modifiers)
-        return text if is_one else self.metric(text)
-
-    def metric(self, text: str) -> str:
-        """The name of a counter where it is one, else any text."""
-        return text if self.is_metric(text) else self.words(text)
-
-    def is_metric(self, text: str) -> bool:
-        """Whether it is the name of a counter of Nsight Compute, or a list of them."""
-        return "__" in text and all(map(_is_metric, text.rstrip(",").split(",")))
+        return text if is_one else self.words(text)
 
     def payload(self, text: str) -> str:
         """A text that may be JSON: as JSON, or line by line."""
         value = json_in(text)
         return write_json(self.value(value)) if value is not None else "\n".join(map(self.words, text.split("\n")))
 
-    def value(self, value: Any, key: str = "") -> Any:
+    def private(self, text: str) -> str:
+        """What stands for a text that goes whole."""
+        return self._placeholder(text) if text else text
+
+    def value(self, value: Any, key: str = "", place: str = "words") -> Any:
         """A value of JSON or of a pickle, members whose keys are no software's left out."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (Number, int, float)):
             digits = str(value).lstrip(NUMBER_MARK + "-")
-            return value if self._is_figure(digits, key) else self.private(digits)
+            is_figure = self.has_known_numbers or not key or is_figure_at(key, digits)
+            return value if is_figure else self.private(digits)
         if isinstance(value, str):
-            return self.private(value) if is_private(key, value) else self.metric(value)
+            return self.private(value) if is_private(key, value) else self.at(place, value)
         if isinstance(value, (dict, list, tuple)):
-            return self._parts(value, key)
+            return self._parts(value, key, place)
         self.removed["values of unknown types"] += 1
         return None
 
-    def _parts(self, value: Any, key: str) -> Any:
+    def _parts(self, value: Any, key: str, place: str) -> Any:
         """Of a holder the members whose names stay; of a pickle's each once, as it may be in itself."""
         once, is_kept_apart = self.once, bool(key) and is_private(key)
         at = (id(value), is_kept_apart)
@@ -111,36 +116,24 @@ class Cleaner:
             kept = ((name, inner) for name, inner in value.items() if self.keeps(name))
             made.update((name, self.value(inner, key if is_kept_apart else str(name))) for name, inner in kept)
         else:
-            made.extend(self.value(inner, key) for inner in value)
+            made.extend(self.value(inner, key, place) for inner in value)
         if isinstance(value, tuple):
             made = tuple(made)
             if once is not None:
                 once[at] = (value, made)
         return made
 
-    def _is_figure(self, digits: str, key: str) -> bool:
-        """Whether a number under this key measures something, and is nobody's."""
-        if self.has_known_numbers or not key:
-            return True
-        if is_personal(key):
-            return False
-        return _is_quantity(key) or (len(digits) <= _LONG_NUMBER and not is_private(key, digits))
-
     def keeps(self, key: Any) -> bool:
         """Whether a key is one that software writes."""
         is_named = self._named is not None and self._named.search(str(key)) is not None
         if not isinstance(key, str) or (NUMBER_MARK not in key and _stays(key) and not is_named):
             return True
-        self.removed["members of unknown names"] += 1
+        self.removed[MEMBERS] += 1
         return False
-
-    def private(self, text: str) -> str:
-        """What stands for a text that goes whole."""
-        return self._placeholder(text) if text else text
 
     def summary(self) -> list[str]:
         """One phrase per kind of thing taken out."""
-        return [f"{_SAID.get(kind, kind)}: {count}" for kind, count in sorted(self.removed.items())]
+        return [f"{kind}: {count}" for kind, count in sorted(self.removed.items())]
 
     def _kept(self, clean: Callable[[str], str], text: str) -> str:
         """Texts come back often, so answers are kept."""
@@ -150,23 +143,23 @@ class Cleaner:
             known = _STRAY.sub(r"\1", known)
             if self._named is not None:
                 known = self._named.sub(self._without, known)
+            known = texts.LIST_OF_WORDS.sub(self._without, clean(known))
             # numbered as they stand; equal texts are one, as in what is read from a copy
-            known = sys.intern(_GONE.sub(lambda found: self.private(self._gone[int(found[1])]), clean(known)))
+            known = sys.intern(_GONE.sub(lambda found: self.private(self._gone[int(found[1])]), known))
             self._gone.clear()
             if len(self._known) < _KEPT_ANSWERS:
                 self._known[clean, text] = known
         return known
 
     def _words(self, text: str) -> str:
-        kept = texts.NUMBERS.sub(self._numbers, texts.CHUNK.sub(self._chunk, text))
-        return texts.LIST_OF_WORDS.sub(self._without, kept)
+        return texts.NUMBERS.sub(self._numbers, texts.CHUNK.sub(self._chunk, text))
 
     def _symbol(self, text: str) -> str:
         is_sentence = " " in text and not {"(", "<", ":"} & set(text)
         if len(text) > _LONGEST_SYMBOL or is_sentence or not texts.SYMBOL.match(text):
             return self._words(text)
         kept = texts.WORD.sub(lambda found: self._word(found, KERNEL), text)
-        return texts.LIST_OF_WORDS.sub(self._without, texts.NUMBERS.sub(self._numbers_of_symbol, kept))
+        return texts.NUMBERS.sub(lambda found: self._numbers(found, KERNEL), kept)
 
     def _chunk(self, found: re.Match[str]) -> str:
         """What stands between spaces, brackets and quotes: a path, a placeholder of the source, or some words. Where a
@@ -178,7 +171,7 @@ class Cleaner:
             return self._out(chunk)
         if texts.ABSOLUTE_PATH.match(chunk) and found.string[found.start() - 1 : found.start()] != MARKS[1]:
             library = texts.LIBRARY_PATH.match(chunk)
-            self.removed["folder"] += 1
+            self.removed["folders"] += 1
             rest = library["kept"] if library else chunk.rstrip("/").rpartition("/")[2]
             chunk = rest if library or chunk.count("/") > 1 else ""
         is_known = all(is_listed(word) for word in texts.WORD.findall(chunk))
@@ -191,22 +184,19 @@ class Cleaner:
         word = found.group()
         return word if _GONE.match(word) or is_listed(word, place) else self._out(word)
 
-    def _numbers(self, found: re.Match[str]) -> str:
-        """Numbers in a row, where they have few digits together or are an amount of something."""
-        text = found.group()
-        amount = texts.AMOUNT.match(found.string[found.start() : found.end() + _LONGEST_UNIT])
-        is_amount = amount is not None and amount.end() >= len(text)
-        is_short = is_amount or sum(map(str.isdecimal, text)) <= FREE.alone
-        return text if text[0] in MARKS + "P" or is_short else self._out(text)
-
-    def _numbers_of_symbol(self, found: re.Match[str]) -> str:
-        """The same, or the numbers of a template; beside a word that goes digits would tell of it."""
-        text, whole = found.group(), found.string
-        before, after = whole[: found.start()].rstrip()[-1:], whole[found.end() :].lstrip()[:1]
-        is_of_template = before in ("<", ",", ")") and after in (">", ",") and texts.LIST_OF_NUMBERS.match(text)
-        most = _DIGITS_BESIDE_GONE if self._gone else KERNEL.alone
-        is_short = is_of_template or sum(map(str.isdecimal, text)) <= most
-        return text if text[0] in MARKS or is_short else self._out(text)
+    def _numbers(self, found: re.Match[str], place: Spelling = FREE) -> str:
+        """Numbers in a row, where they have few digits together, are an amount of something or of a template. Beside a
+        word of a kernel that goes digits would tell of it."""
+        text, whole, most = found.group(), found.string, place.alone
+        if place is KERNEL:
+            before, after = whole[: found.start()].rstrip()[-1:], whole[found.end() :].lstrip()[:1]
+            is_of_template = before in ("<", ",", ")") and after in (">", ",")
+            stays = is_of_template and texts.LIST_OF_NUMBERS.match(text) is not None
+            most = _DIGITS_BESIDE_GONE if self._gone else most
+        else:
+            amount = texts.AMOUNT.match(whole[found.start() : found.end() + _LONGEST_UNIT])
+            stays = text[0] == "P" or (amount is not None and amount.end() >= len(text))
+        return text if text[0] in MARKS or stays or sum(map(str.isdecimal, text)) <= most else self._out(text)
 
     def _without(self, found: re.Match[str]) -> str:
         return self._out(found.group())
@@ -220,7 +210,7 @@ class Cleaner:
         if text not in self._placeholders:
             self._placeholders[text] = sys.intern(f"{MARKS[0]}{len(self._placeholders) + 1}{MARKS[1]}")
             if not PLACEHOLDER.fullmatch(text):
-                self.removed["name"] += 1
+                self.removed[NAMES] += 1
         return self._placeholders[text]
 
 
@@ -263,37 +253,39 @@ def write_json(value: Any) -> str:
 @lru_cache(maxsize=_KEPT_ANSWERS)
 def _stays(key: str) -> bool:
     """Whether a key would stay as it is. One that goes takes no number: a copy of the copy has the same numbers."""
-    return (key.isdecimal() and len(key) <= _LONG_NUMBER) or Cleaner().metric(key) == key
+    return (key.isdecimal() and len(key) <= _LONG_NUMBER) or Cleaner().words(key) == key
+
+
+class _Key(NamedTuple):
+    """What stands at a key: of a person, a machine or a secret; what somebody owns; an amount."""
+
+    is_personal: bool
+    is_owned: bool
+    is_amount: bool
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
-def is_personal(key: str) -> bool:
-    """Whether a key is that of a secret, or of what names a person, a machine or a command."""
-    return is_secret_key(key) or not kept_texts.PERSONAL.isdisjoint(_parts_of_key(key))
-
-
-@lru_cache(maxsize=_KEPT_ANSWERS)
-def is_private(key: str, text: str = "x") -> bool:
-    """Whether what stands at this key goes whole: of what somebody owns, counts stay."""
-    if is_personal(key):
-        return True
-    parts = _parts_of_key(key)
+def _meant(key: str) -> _Key:
+    parts = [part.lower() for part in texts.PIECE.findall(key)]
+    personal = is_secret_key(key) or not kept_texts.PERSONAL.isdisjoint(parts)
+    last = {*parts[-1:], *(part.removesuffix("s") for part in parts[-1:])}
     while len(parts) > 1 and parts[-1] in kept_texts.NUMBERING:
         parts.pop()
-    is_owned = bool(parts) and (parts[-1] in kept_texts.OWNED or parts[-1].removesuffix("s") in kept_texts.OWNED)
-    return is_owned and not (text.isdecimal() and len(text) <= _DIGITS_OF_A_COUNT)
+    owned = any(part in kept_texts.OWNED or part.removesuffix("s") in kept_texts.OWNED for part in parts[-1:])
+    return _Key(personal, owned, "__" in key.strip("_") or not kept_texts.QUANTITIES.isdisjoint(last))
 
 
-_QUANTITIES = kept_texts.QUANTITIES | {"multiprocessor"}  # as CUDA calls an SM
+def is_private(key: str, text: str = "x") -> bool:
+    """Whether what stands at this key goes whole: of what somebody owns, counts stay."""
+    meant = _meant(key)
+    is_count = text.isdecimal() and len(text) <= _DIGITS_OF_A_COUNT
+    return meant.is_personal or (meant.is_owned and not is_count)
 
 
-def _is_quantity(key: str) -> bool:
-    parts = _parts_of_key(key)
-    return bool(parts) and not _QUANTITIES.isdisjoint((parts[-1], parts[-1].removesuffix("s")))
-
-
-def _parts_of_key(key: str) -> list[str]:
-    return [part.lower() for part in texts.PIECE.findall(key)]
+def is_figure_at(key: str, digits: str) -> bool:
+    """Whether a number under this key measures something, and is nobody's."""
+    is_short = len(digits) <= _LONG_NUMBER and not is_private(key, digits)
+    return not _meant(key).is_personal and (_meant(key).is_amount or is_short)
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
@@ -314,7 +306,8 @@ def is_listed(word: str, place: Spelling = FREE) -> bool:
     said = [_says(part, place) for part in named]
     is_known = all(is_said or _is_code(part) for part, is_said in zip(named, said, strict=True))
     has_word = any(said) or (place.codes and bool(named))
-    return word.isascii() and has_word and is_known and alone <= place.alone
+    is_spelled = sum(len(part) == 1 for part in named if part not in kept_texts.SHORT_WORDS) > _MOST_OF_ONE_LETTER
+    return word.isascii() and has_word and is_known and not is_spelled and alone <= place.alone
 
 
 def _is_code(part: str) -> bool:
@@ -343,24 +336,7 @@ def _says(part: str, place: Spelling) -> bool:
     return is_listed and 0 < long >= len(pieces) - len(letters) and digits <= place.within
 
 
-_DIGITS, _GROUP = re.compile("[0-9]+"), re.compile("[0-9A-Za-z]+")  # parts of words
-_JOINED = re.compile("(?<=#)x(?=[a-z])")  # between codes
-_LONG_WORD, _MOST_SINGLE = 3, 2  # letters of a word that says something, and letters that stand alone beside it
-
-
-@lru_cache(maxsize=_KEPT_ANSWERS)
-def _is_metric(name: str) -> bool:
-    """Whether a name is built as that of a counter, of the words of counters."""
-    parts = [part for part in _GROUP.findall(name) if part]
-    known = lists.metric_words()
-    pieces = [piece for part in parts for piece in texts.PIECE.findall(part) if not piece.isdecimal()]
-    single = sum(len(piece) == 1 for piece in pieces)
-    is_said = all(len(piece) == 1 or piece.lower() in known for piece in pieces)
-    has_number = any(part.isdecimal() for part in parts)
-    return texts.METRIC.match(name) is not None and is_said and not has_number and single <= _MOST_SINGLE_OF_METRIC
-
-
-_MOST_SINGLE_OF_METRIC = 6
+_DIGITS, _JOINED = re.compile("[0-9]+"), re.compile("(?<=#)x(?=[a-z])")  # of codes, and between them
 
 
 def _is_mangled(word: str) -> bool:

@@ -5,7 +5,6 @@ Nothing of the old file is copied but cells: no schema, no free page, no view, n
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -67,16 +66,16 @@ class _Rewriting:
 
     def _register(self) -> None:
         def label(cell: Any) -> str | None:
-            return None if cell is None else self.cleaner.metric(_text(cell))
+            return None if cell is None else self.cleaner.words(_text(cell))
 
         def payload(cell: Any) -> str | None:
             return None if cell is None else self.cleaner.payload(_text(cell))
 
-        def kept(table: str, name: Any) -> bool:
-            return re.fullmatch(kept_texts.NSYS_SETTINGS_KEPT[table], _text(name)) is not None
+        def kept(name: Any) -> bool:
+            return private_texts.SETTINGS.fullmatch(_text(name)) is not None
 
-        for name, function, count in (("label", label, 1), ("payload", payload, 1), ("kept", kept, 2)):
-            self.db.create_function(name, count, function, deterministic=True)
+        for name, function in (("label", label), ("payload", payload), ("kept", kept)):
+            self.db.create_function(name, 1, function, deterministic=True)
 
     def _copy(self, table: str) -> None:
         columns = self.columns[table]
@@ -91,8 +90,8 @@ class _Rewriting:
             else:  # text in a column of numbers is no number
                 cells.append(f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN {cell} END")
         where = ""
-        if table in kept_texts.NSYS_SETTINGS_KEPT:
-            where = f" WHERE kept('{table}', CAST(name AS BLOB))"
+        if table in kept_texts.NSYS_SETTINGS:
+            where = " WHERE kept(CAST(name AS BLOB))"
         elif table == "DIAGNOSTIC_EVENT" and "severity" in columns:
             where = f" WHERE {_WORTH_TELLING}"
         self.db.execute(f"INSERT INTO main.{_quote(table)} SELECT {', '.join(cells)} FROM old.{_quote(table)}{where}")

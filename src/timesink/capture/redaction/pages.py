@@ -15,10 +15,10 @@ from html import escape
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import Cleaner, json_in, write_json
+from timesink.capture.redaction.cleaner import Cleaner, json_in
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import kept_texts, private_texts
 
@@ -29,17 +29,21 @@ _OF_OURS = re.compile(
     r"2022 Leon Sorokin, MIT licence: https://github\.com/leeoniya/uPlot \*/"
 )
 _SPELLED = {name.lower(): name for name in ("viewBox", "preserveAspectRatio")}
+_CARRYING = ("script", "style", "template")
 
 
 def redact_page(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
-    """What the page shows as text, what it carries as values."""
-    text = unpacked.whole().decode("utf-8", "replace")
+    """What the page shows as text, what it carries as values, whose numbers are all known."""
+    cleaner.has_known_numbers = True
     with writing(target) as file:
         try:
-            _Page(file, cleaner).write(text)
+            page = _Page(file, cleaner)
+            page.feed(unpacked.whole().decode("utf-8", "replace"))
+            page.close()
         except (ValueError, AssertionError) as error:
             what = f"{unpacked.path.name} is no page that can be read: {error}"
             raise refused(what, "make the report again") from error
+    cleaner.has_known_numbers = False
 
 
 class _Page(HTMLParser):
@@ -48,10 +52,6 @@ class _Page(HTMLParser):
         self._file, self._cleaner, self._inside = file, cleaner, ""
         self._whole: list[str] = []  # of an element that is taken whole
 
-    def write(self, text: str) -> None:
-        self.feed(text)
-        self.close()
-
     def _put(self, text: str) -> None:
         self._file.write(text.encode("utf-8", "replace"))
 
@@ -59,61 +59,48 @@ class _Page(HTMLParser):
         self._put("<!doctype html>")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in kept_texts.PAGE_TAGS:
+        if tag not in kept_texts.PAGE_NAMES:
             self._cleaner.removed["elements of unknown names"] += 1
             self._put(" ")
             return
-        kept = "".join(
-            f" {name}" if value is None else f' {_SPELLED.get(name, name)}="{escape(self._attribute(name, value))}"'
-            for name, value in attrs
-            if name in kept_texts.PAGE_ATTRIBUTES
-        )
-        self._put(f"<{tag}{kept}>")
-        if tag in ("script", "style", "template"):
-            is_data = dict(attrs).get("type") == "application/json"
-            self._inside, self._whole = "data" if is_data else tag, []
+        kept = [(name, value) for name, value in attrs if name in kept_texts.PAGE_NAMES]
+        self._put(f"<{tag}{''.join(self._attribute(name, value) for name, value in kept)}>")
+        if tag in _CARRYING:
+            self._inside = "data" if ("type", "application/json") in attrs else tag
+            self._whole.clear()
+
+    def _attribute(self, name: str, value: str | None) -> str:
+        place = kept_texts.PAGE_ATTRIBUTES.get(name, "words")
+        spelled = "" if value is None else f'="{escape(self._cleaner.at(place, value))}"'
+        return f" {_SPELLED.get(name, name)}{spelled}"
 
     def handle_endtag(self, tag: str) -> None:
-        if self._inside and tag in ("script", "style", "template"):
+        if self._inside and tag in _CARRYING:
             self._put(self._carried(self._inside, "".join(self._whole)))
             self._inside = ""
-        if tag in kept_texts.PAGE_TAGS:
+        if tag in kept_texts.PAGE_NAMES:
             self._put(f"</{tag}>")
 
     def handle_data(self, data: str) -> None:
         if self._inside:
             self._whole.append(data)
         else:
-            self._put(escape(self._cleaner.metric(data), quote=False))
-
-    def _attribute(self, name: str, value: str) -> str:
-        if (name in ("d", "points", "transform", "viewbox") and private_texts.DRAWING.fullmatch(value)) or (
-            name == "content" and private_texts.PAGE_POLICY.fullmatch(value)
-        ):
-            return value
-        return str(self._cleaner.value(value, name))
+            self._put(escape(self._cleaner.words(data), quote=False))
 
     def _carried(self, kind: str, text: str) -> str:
         """What a script, a style, JSON or a packed picture is in the copy: nothing, where nobody has read it."""
-        if kind == "data" and (data := json_in(text)) is not None:
-            return _escaped(self._figures(data))
-        if kind == "template" and (data := json_in(_unpacked(text.strip()))) is not None:
-            return base64.b64encode(zlib.compress(_escaped(self._figures(data)).encode("ascii"), 9)).decode("ascii")
-        rest = _OF_OURS.sub("", private_texts.COLOUR.sub("", text))
+        held = text if kind == "data" else _unpacked(text.strip()) if kind == "template" else ""
+        if (data := json_in(held)) is not None:
+            plain = json.dumps(self._cleaner.value(data), separators=(",", ":"))
+            plain = plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+            return plain if kind == "data" else base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
+        rest = _without_ours(text)
         for ours in _assets():
-            rest = rest.replace(_OF_OURS.sub("", private_texts.COLOUR.sub("", ours)), "")
+            rest = rest.replace(ours, "")
         if self._cleaner.words(rest) == rest and (kind == "style" or not rest.strip()):
             return text
         self._cleaner.removed["scripts, styles and pictures that are not this version's"] += 1
         return ""
-
-    def _figures(self, value: Any) -> Any:
-        """A page's figures: its numbers are all known."""
-        before, self._cleaner.has_known_numbers = self._cleaner.has_known_numbers, True
-        try:
-            return self._cleaner.value(value)
-        finally:
-            self._cleaner.has_known_numbers = before
 
 
 def _unpacked(text: str) -> str:
@@ -126,9 +113,8 @@ def _unpacked(text: str) -> str:
     return plain.decode("ascii", "replace") if unpacking.eof else ""
 
 
-def _escaped(value: Any) -> str:
-    text = write_json(value) if not isinstance(value, (dict, list)) else json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _without_ours(text: str) -> str:
+    return _OF_OURS.sub("", private_texts.COLOUR.sub("", text))
 
 
 @cache
@@ -136,4 +122,4 @@ def _assets() -> tuple[str, ...]:
     """The scripts and styles of this version's pages, the longest first."""
     folder = files("timesink").joinpath("render", "html", "assets")
     texts = [part.read_text("utf-8").strip() for part in folder.iterdir() if part.name.endswith((".js", ".css"))]
-    return tuple(sorted(texts, key=len, reverse=True))
+    return tuple(map(_without_ours, sorted(texts, key=len, reverse=True)))

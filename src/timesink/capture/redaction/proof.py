@@ -52,8 +52,7 @@ _OVERLAP = 300
 @cache
 def _of_formats() -> frozenset[str]:
     of_exports = (name for table in nsys_tables.DECLARED for name in (table.name, *table.columns))
-    keys = kept_texts.TRACE_KEYS | kept_texts.EVENT_KEYS | kept_texts.ARGUMENT_KEYS | kept_texts.KERNEL_ARGUMENTS
-    return keys | kept_texts.PAGE_COLUMNS | frozenset(of_exports)
+    return kept_texts.TRACE_KEYS.union(of_exports, kept_texts.EVENT_KEYS, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS)
 
 
 def stays_as(text: str) -> str:
@@ -92,7 +91,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _is_listed(part: str) -> bool:
-    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in lists.metric_words() or part in kept_texts.SHORT_WORDS
+    return len(part) <= _LETTERS_OF_A_CODE or part.lower() in lists.words() or part in kept_texts.SHORT_WORDS
 
 
 def _is_key(run: str) -> bool:

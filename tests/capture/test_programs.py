@@ -91,6 +91,25 @@ with torch.no_grad():
     assert sum(name == "aten::addmm" for name in names(done.files[0])) == 2 * FEW.active
 
 
+BEFORE = {
+    "an evaluation": "    for _ in range(40): model(torch.randn(2, 32))",
+    "an evaluation that reads": "    print(sum(model(torch.randn(2, 32)).mean().item() for _ in range(40)))",
+    "a rollout": "    x = torch.randn(2, 32)\n    while len(seen) < 40: seen.append(x := model(x))",
+    "a slow evaluation": "    for _ in range(70): model(torch.randn(2, 32)); time.sleep(0.1)",
+    "a loop without modules": "    for _ in range(70): torch.randn(32, 32) @ torch.randn(32, 32); time.sleep(0.1)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", BEFORE)
+def test_what_a_program_does_before_it_trains_is_no_step(torch_python: str, tmp_path: Path, before: str) -> None:
+    """Its optimizer is there already. Recorded are steps of the training, however many calls came before."""
+    text = LOOP.replace("for _ in", f"import time\nseen = []\nwith torch.no_grad():\n{BEFORE[before]}\nfor _ in", 1)
+    done = capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert done.manifest["ranks"][0]["step_source"] == "optimizer"
+    assert sum(name.startswith("Optimizer.step#") for name in names(done.files[0])) == FEW.active
+
+
 @pytest.mark.slow
 def test_two_ranks_of_torchrun_record_the_same_steps(torch_python: str, tmp_path: Path) -> None:
     text = """
@@ -172,7 +191,10 @@ def test_a_whole_program_needs_no_steps(torch_python: str, tmp_path: Path) -> No
     ("text", "message"),
     [
         ("import torch\n", "no step was seen"),
-        (LOOP.replace("200", "4"), "ended in the phase 'timed'"),
+        *(
+            (LOOP.replace("200", str(made)), f"ended after {made} steps of rank 0: .* needs 9")
+            for made in (1, 4, 5, 7, 8)
+        ),
         ("raise SystemExit('no such dataset')\n", "status 1: no such dataset"),
         ("import torch\n" + LOOP.replace("optimizer.step()", "1/0"), "ZeroDivisionError"),
     ],

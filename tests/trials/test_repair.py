@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,12 @@ from timesink.errors import UsageError
 from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Source
 from timesink.trials import repair, turns
-from timesink.trials.records import LATE, Foretold, RepairAnswer, TrialPlan, TrialResult
+from timesink.trials.records import LATE, Foretold, Repair, RepairAnswer, TrialPlan, TrialResult
 from timesink.trials.repair import RepairOrder, fix_program
 from timesink.trials.run import ProgramRuns, recorded, waits_of_step
 from timesink.trials.workplace import Workplace, head, open_workplace
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.verify.outcomes import Effect
 from timesink.views.trial import repair_conclusion, repair_page
 
 PIECES = {piece.name: piece for piece in (*FAULTS, *TRAPS)}
@@ -367,3 +370,72 @@ def test_where_the_time_is_up_the_pairs_that_were_made_decide(here: Path, monkey
     answer, _ = fixed(here, program([PIECES["anomaly_mode"]]), names=("drop_debugging",), budget_s=10.0)
     (kept,) = answer.kept
     assert kept.pairs == 3 and kept.effect is not None and kept.effect.ratio == pytest.approx(0.7, rel=0.01)
+
+
+WINDOWS = """import torch
+data, size = torch.randn(900), 8
+torch.manual_seed(0)
+for _ in range(36):
+    ix = torch.randint(len(data) - size, (4,))
+    x = torch.stack([data[i:i + size] for i in ix])
+    y = torch.stack([data[i + 1:i + size + 1] for i in ix])
+"""
+
+
+@pytest.mark.parametrize("wins", ["both", "the first", "the second", "none", "both in one line"])
+def test_each_of_two_like_edits_is_judged_and_none_is_offered_another_way(
+    here: Path, monkeypatch: pytest.MonkeyPatch, wins: str
+) -> None:
+    """What is offered is of the files as they stand at the end."""
+    text = WINDOWS
+    if "line" in wins:
+        x, y = (row.partition("= ")[2] for row in text.splitlines()[-2:])
+        text = "\n".join([*text.splitlines()[:-2], f"    x, y = {x}, {y}\n"])
+    cost = {
+        "data[i:i": 3.0 * ("first" in wins or "both" in wins),
+        "data[i + 1": 4.0 * ("second" in wins or "both" in wins),
+    }
+    told_ms = staticmethod(lambda now: 2.0 + sum(ms for part, ms in cost.items() if part in now))
+    monkeypatch.setattr(ToldRuns, "step_ms", told_ms)
+    answer, workplace = fixed(here, text, names=["batch_units"])
+    assert len(answer.kept) == sum(map(bool, cost.values()))
+    assert {one.decided for one in answer.repairs} <= {"kept", "taken back"} and len(answer.repairs) == 2
+    assert answer.after_ms == pytest.approx(2.0, rel=0.02)
+    left = (workplace.folder / "train.py").read_text()
+    assert [part in left for part in cost] == [not ms for ms in cost.values()]
+
+
+def test_what_is_offered_is_of_the_files_as_they_stand(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit that is kept moves the lines below it."""
+    piece = "rows = torch.randn(4, 8)\nout = torch.stack([row.sum() for row in rows])\n"
+    text = program([PIECES["anomaly_mode"]]) + piece
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda now: 10.0 if "anomaly" in now else 5.0))
+    answer, workplace = fixed(here, text)
+    (offer,) = [one for one in answer.repairs if one.fix == "batch_units"]
+    assert offer.decided == "offered" and answer.kept
+    line = (workplace.folder / "train.py").read_text().splitlines()[int(offer.where.partition(":")[2]) - 1]
+    assert line == piece.splitlines()[1]
+
+
+def kept(ratio: float, low: float, high: float, before_ms: float) -> Repair:
+    effect = Effect(ratio, low, high, 0.95)
+    return Repair("foreach", "train.py:1", "kept", "", "", None, before_ms, before_ms * ratio, effect, 4)
+
+
+@pytest.mark.parametrize("ratios", [(0.7,), (0.7, 0.5), (0.9, 0.9, 0.9), (0.95, 0.3), ()])
+def test_what_edits_win_together_is_what_their_pairs_say_whatever_the_machine_does_meanwhile(
+    ratios: tuple[float, ...],
+) -> None:
+    """Each later pair ran on a machine twice as slow. The sentence agrees with the rows, and each row with itself."""
+    edits = tuple(kept(one, one - 0.1, one + 0.04, 10.0 * 2**at) for at, one in enumerate(ratios))
+    back = replace(kept(0.1, 0.1, 0.1, 10.0), decided="taken back")
+    answer = RepairAnswer(10.0, (back, *edits), "the time was up", 9.0)
+    assert answer.steps_ms == pytest.approx([10 * prod(ratios[:at]) for at in range(len(ratios) + 1)])
+    ratio, low, high = answer.ratios
+    assert answer.after_ms == pytest.approx(10 * ratio) and 0 <= low <= ratio <= high
+    assert high / ratio - 1 <= sum(0.04 / one for one in ratios) + 1e-9
+    page = repair_page(answer, "python train.py", "Here")
+    won, least, most = (share_text(1 - one) for one in (ratio, high, low))
+    if ratios:
+        assert f"takes {time_text(answer.after_ms * NS_PER_MS)} ({won} less, {least} to {most}; 4 pairs" in page.lede
+        assert all(row[4] / row[3] == pytest.approx(1 - row[5]) for row in page.sheets[0].rows)

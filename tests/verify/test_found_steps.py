@@ -97,7 +97,7 @@ def test_the_best_mark_of_steps_counts_and_a_better_one_starts_anew(tmp_path: Pa
 
 def test_a_program_is_ended_after_so_many_steps_but_not_by_what_may_precede_the_training(tmp_path: Path) -> None:
     agent = timer(tmp_path, most=3)
-    agent.evidence.has_optimizer = True
+    agent.evidence.optimizer_made()
     for _ in range(10):
         agent.step_ended(StepMark.LOADER)
         agent.step_ended(StepMark.FORWARD)
@@ -106,6 +106,21 @@ def test_a_program_is_ended_after_so_many_steps_but_not_by_what_may_precede_the_
             agent.step_ended(StepMark.OPTIMIZER)
     assert ended.value.code == 0
     assert len(found(tmp_path)["steps_ms"]) == 3  # type: ignore[arg-type]
+
+
+def test_a_program_that_only_evaluates_shows_its_steps_though_it_has_an_optimizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("timesink.capture.agent.marks.time.monotonic", lambda: now[0])
+    agent = Agent(AgentPlan(Mode.TIME, str(tmp_path), StepSchedule(settle=1, timed=2, warm_up=0, active=1), stop=False))
+    agent.evidence.optimizer_made()
+    for second in range(80):
+        now[0] = 100.0 + second
+        assert (agent.source is not None) == (second > 60)
+        assert agent.evidence.module_called(trains=False)
+        agent.step_ended(StepMark.FORWARD)
+    assert agent.finished
 
 
 def test_a_step_inside_a_cuda_graph_is_no_step_until_the_graph_is_replayed(

@@ -284,8 +284,8 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
         what = f"the program ended, and no step was seen in it (none of: {A_STEP})"
         if ranks:
             first = next(rank for rank in ranks if rank["phase"] != "done")
-            ended = f"the program ended in the phase {first['phase']!r} of rank {first['rank']}"
-            what = f"{ended}: a capture needs {settings.steps.total} steps"
+            made = f"after {first['steps_made']} steps" if "steps_made" in first else f"in its phase {first['phase']!r}"
+            what = f"the program ended {made} of rank {first['rank']}: a capture needs {settings.steps.total}"
         raise failure(what, _STEPS_REMEDY)
 
 

@@ -111,11 +111,13 @@ def _stacked(source: Source, target: ast.expr, iterated: ast.expr, one: ast.expr
 
 
 def _is_plain(taken: _Pieces) -> bool:
-    """Whether it computes, by PyTorch alone, binds no names, and calls no piece: that would be a module of a list."""
+    """Whether it computes, by PyTorch alone, binds no names, calls no piece (that would be a module of a list), and
+    cuts nothing at one: a batch of numbers is no bound of a slice."""
     binds = walk(taken.one, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.NamedExpr, ast.Await)
     computes = walk(taken.one, ast.Call, ast.BinOp, ast.Compare, ast.UnaryOp)
     others = {name_of(call.func) for call in calls_in(taken.one)} & {*taken.over, *_OF_THE_HOST}
-    return bool(computes) and not binds and not others and not read_in(taken.one) & {"np", "numpy"}
+    cuts = any(read_in(cut) & taken.over.keys() for cut in walk(taken.one, ast.Slice))
+    return bool(computes) and not binds and not cuts and not others and not read_in(taken.one) & {"np", "numpy"}
 
 
 def _mapped(taken: _Pieces) -> str:

@@ -42,9 +42,11 @@ def proposals(
         file, _, line = places.get(recipe.where, "").rpartition(":")
         for source in sources:
             if not recipe.where or (file and Path(file).resolve() == source.path.resolve()):
-                for finder in recipe.edits:
-                    for found in finder(source, int(line or 0)):
-                        yield source, replace(found, fix=recipe.name)
+                found = [one for finder in recipe.edits for one in finder(source, int(line or 0))]
+                proven = {row for one in found if not one.unproven for row in one.rows}
+                for one in found:
+                    if not one.unproven or not one.rows & proven:  # no offer beside what can be proven
+                        yield source, replace(one, fix=recipe.name)
 
 
 def unified(source: Source, text: str) -> str:

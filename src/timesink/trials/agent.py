@@ -79,8 +79,8 @@ class Trial(SwitchedProgram):
             self.result.mark = source.name.lower()
             atexit.register(self._write)
         if source is self.source and self._script is not None:
-            if source <= StepMark.FORWARD and self.has_optimizer and not self.program.optimizers:
-                return  # before the training
+            if source < StepMark.BACKWARD and self.evidence.awaits_training:
+                return
             for begin_step in filter(None, (SWITCHES[name].each_step for name in self._on)):
                 begin_step()
             if self._observes:

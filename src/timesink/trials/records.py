@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from math import inf, sqrt
+from itertools import accumulate
+from math import hypot, inf, prod, sqrt
+from operator import mul
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -318,11 +320,10 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class RepairAnswer:
-    """All that was made of a program: its edits in order, its step before the first and after the last, and the file
-    with what its runs printed, where one of them failed."""
+    """All that was made of a program: its edits in order, its step before the first, and the file with what its runs
+    printed, where one of them failed."""
 
     base_ms: float
-    after_ms: float
     repairs: tuple[Repair, ...]
     ended: str
     seconds: float
@@ -332,3 +333,24 @@ class RepairAnswer:
     def kept(self) -> tuple[Repair, ...]:
         """The edits that hold."""
         return tuple(repair for repair in self.repairs if repair.decided == "kept")
+
+    @property
+    def steps_ms(self) -> tuple[float, ...]:
+        """The step before the first edit that holds and after each of them, by the pairs that decided it: a machine
+        that is slower an hour later is no edit's."""
+        ratios = (repair.effect.ratio if repair.effect else 1.0 for repair in self.kept)
+        return tuple(self.base_ms * ratio for ratio in accumulate(ratios, mul, initial=1.0))
+
+    @property
+    def after_ms(self) -> float:
+        """The step after the last edit that holds."""
+        return self.steps_ms[-1]
+
+    @property
+    def ratios(self) -> tuple[float, float, float]:
+        """The step after all edits that hold over the step before them, and from where to where it may be. Each was
+        decided by pairs of its own, so what each may be off, as a share of it, adds as squares."""
+        effects = [repair.effect for repair in self.kept if repair.effect]
+        ratio = prod(effect.ratio for effect in effects)
+        down, up = (hypot(*(getattr(one, end) / one.ratio - 1 for one in effects)) for end in ("low", "high"))
+        return ratio, ratio * max(1 - down, 0.0), ratio * (1 + up)

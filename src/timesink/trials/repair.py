@@ -72,7 +72,8 @@ class Repairs:
     waits: float | None = None
     barred: frozenset[str] = frozenset()
     made: list[Repair] = field(default_factory=list)
-    _seen: set[tuple[str, str, bytes]] = field(default_factory=set)
+    offers: list[Repair] = field(default_factory=list)
+    _seen: set[_Key] = field(default_factory=set)
     _open: list[_Tried] = field(default_factory=list)
 
     def run(self, until_s: float) -> str:
@@ -110,6 +111,7 @@ class Repairs:
                     if not is_over(until_s):
                         raise
                     self.standing = [*last, *last]  # what was kept stands
+        [*self._candidates(foretold)]  # what is offered is of the files as they stand now
         for tried in self._open:
             self._tell_of(replace(tried.repair, why=f"{LATE} after {len(tried.shown.rows) // 2} pairs"))
         return LATE
@@ -123,7 +125,7 @@ class Repairs:
         foretold = self._measure([])
         for source, proposal in self._candidates(foretold):
             return replace(self._repair(source, proposal, "offered", ""), foretold=_foretold_of(proposal.fix, foretold))
-        return next(iter(self.made), None)
+        return next(iter(self.offers), None)
 
     def _measure(self, again: list[TrialResult]) -> Mapping[str, Foretold]:
         """Two runs of the program as it stands, the first of them recorded and one perhaps made; what is foretold."""
@@ -145,7 +147,8 @@ class Repairs:
         return foretell(trace)
 
     def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
-        """What was not judged yet and may win 2 %, the dearest first; what is only offered is noted on the way."""
+        """What was not judged yet and may win 2 %, the dearest first; what is only offered is noted anew on the way."""
+        self.offers = []
         places = (self.workplace.folder, *([] if self.workplace.box is None else [self.workplace.here]))
         files = [f for f in map(Path, self.standing[0].files) if any(map(f.is_relative_to, places)) and not _links(f)]
         on_gpu = bool(self.standing[0].memory_bytes)
@@ -162,8 +165,7 @@ class Repairs:
             if source.path not in self.workplace.held:
                 doubt = doubt or "git does not hold this file, so it stays as it is"
             if doubt:
-                self._seen.add(key)
-                self.made.append(self._repair(source, proposal, "offered", doubt))
+                self.offers.append(self._repair(source, proposal, "offered", doubt))
                 continue
             yield source, proposal
 
@@ -277,9 +279,13 @@ class _Tried:
         return median(PLAN.time_s(after) / PLAN.time_s(before) for before, after in pairs) if pairs else 1.0
 
 
-def _key(source: Source, proposal: Proposal) -> tuple[str, str, bytes]:
+_Key = tuple[str, str, bytes, tuple[str, ...]]
+
+
+def _key(source: Source, proposal: Proposal) -> _Key:
     """What an edit is known by, also where other edits moved its line."""
-    return proposal.fix, source.path.name, source.rows[proposal.line - 1]
+    texts = tuple(one.text for one in proposal.replacements)
+    return proposal.fix, source.path.name, source.rows[proposal.line - 1], texts
 
 
 def _links(file: Path) -> bool:
@@ -370,6 +376,6 @@ def fix_program(program: Sequence[str], workplace: Workplace, scratch: Path, ask
         state = Repairs(runs, workplace, asked.names or tuple(EDITS), asked.tell)
         ended = state.run(began + asked.budget_s)
     kept = [repair for repair in state.made if repair.decided == "kept"]
-    after_ms = min(median(result.steps_ms) for result in state.standing)
-    base_ms = (kept[0].before_ms if kept else None) or after_ms
-    return RepairAnswer(base_ms, after_ms, tuple(state.made), ended, time.monotonic() - began, runs.kept_log)
+    standing_ms = min(median(result.steps_ms) for result in state.standing)
+    base_ms = (kept[0].before_ms if kept else None) or standing_ms
+    return RepairAnswer(base_ms, (*state.made, *state.offers), ended, time.monotonic() - began, runs.kept_log)

@@ -84,8 +84,10 @@ class Shown:
     def judged(self, repair: Repair) -> tuple[Repair, ChangeVerdict]:
         """The repair with what both in turns say of it."""
         pairs, verdict = self.verdict()
-        times = [median([PLAN.time_s(pair[at]) for pair in pairs]) * 1e3 for at in (0, 1)]
-        repair = replace(repair, before_ms=times[0], after_ms=times[1], effect=verdict.effect, pairs=len(pairs))
+        before_ms, after_ms = (median([PLAN.time_s(pair[at]) for pair in pairs]) * 1e3 for at in (0, 1))
+        if verdict.effect is not None:  # by pair: two medians of a machine that changes may say another thing
+            after_ms = before_ms * verdict.effect.ratio
+        repair = replace(repair, before_ms=before_ms, after_ms=after_ms, effect=verdict.effect, pairs=len(pairs))
         return replace(repair, why=f"{verdict.label}: not shown to win {100 * PLAN.threshold_ratio:g} %"), verdict
 
 

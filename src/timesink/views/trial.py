@@ -2,6 +2,7 @@
 `timesink fix` made of a program: edits that are kept, taken back, and offered; and what a machine takes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from timesink.fixes.table import BY_NAME
@@ -18,7 +19,7 @@ _NAMED: Final = 4  # changes in a sentence
 
 def trial_page(answer: TrialAnswer, program: str) -> Page:
     """The page of a trial of `program`, a command line."""
-    measured = [one for one in answer.result.tried if one.pairs]
+    measured = [*{(one.name, one.beside): one for one in answer.result.tried if one.pairs}.values()]  # the last looks
     changes = (_row(answer, one) for one in sorted(measured, key=lambda one: one.ratio))
     reasons = [(one.name, one.failed or one.left or one.refused) for one in answer.result.tried]
     left = (*((name, why[:1].upper() + why[1:]) for name, why in reasons if why), *answer.left_out.items())
@@ -115,7 +116,8 @@ def _as_it_is(answer: TrialAnswer) -> list[str]:
 
 def _row(answer: TrialAnswer, one: Tried) -> tuple[Cell, ...]:
     foretold = answer.foretold.get(one.name) if not one.beside else None
-    times_ns = (one.without_ms * NS_PER_MS, one.with_ms * NS_PER_MS)
+    without_ns = one.without_ms * NS_PER_MS  # of pairs the ratio decides: a row of two medians may say another thing
+    times_ns = (without_ns, without_ns * one.ratio)
     gains = (1 - ratio for ratio in (one.ratio, one.high, one.low, one.shortest))
     return (one.name, ", ".join(one.beside) or None, *times_ns, foretold.value if foretold else None, *gains)
 
@@ -178,8 +180,10 @@ def repair_conclusion(answer: RepairAnswer) -> str:
     if not answer.kept:
         return "No edit makes the step at least 2 % shorter and leaves its results as they are."
     before, after = (time_text(ms * NS_PER_MS) for ms in (answer.base_ms, answer.after_ms))
-    names, won = " + ".join(one.fix for one in answer.kept), share_text(1 - answer.after_ms / answer.base_ms)
-    return f"{names}: a step of {before} takes {after} ({won} less)."
+    won, most, least = (share_text(1 - ratio) for ratio in answer.ratios)
+    names, pairs = " + ".join(one.fix for one in answer.kept), min(one.pairs for one in answer.kept)
+    runs = f"{pairs} pairs of fresh processes{' or more each' * (len(answer.kept) > 1)}"
+    return f"{names}: a step of {before} takes {after} ({won} less, {least} to {most}; {runs})."
 
 
 def _edit_of(one: Repair) -> str:
@@ -198,10 +202,10 @@ def _edit_row(one: Repair) -> tuple[Cell, ...]:
 
 
 def _repair_charts(answer: RepairAnswer) -> tuple[LadderChart, ...]:
-    steps = [(one.fix, one.before_ms, one.after_ms) for one in answer.kept if one.before_ms and one.after_ms]
-    if not steps:
+    if not answer.kept:
         return ()
-    rungs = ((fix, before, after, after, after) for fix, before, after in steps)
+    steps = pairwise(answer.steps_ms)
+    rungs = ((one.fix, before, after, after, after) for one, (before, after) in zip(answer.kept, steps, strict=True))
     return (LadderChart.of("The step after each edit", answer.base_ms, rungs, repair_conclusion(answer)),)
 
 

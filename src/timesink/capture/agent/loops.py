@@ -197,7 +197,8 @@ class LoopWatch(threading.Thread):
         time.sleep(_QUIET_S)
         while not self._is_over and self._chosen is None:
             self._agent.tell_seen()
-            if _may_work() and (candidates := self._sampled()):
+            may_show = _may_work() and not self._agent.evidence.awaits_training
+            if may_show and (candidates := self._sampled()):
                 self._count(candidates)
             else:
                 time.sleep(_LOOK_S)

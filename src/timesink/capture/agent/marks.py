@@ -17,6 +17,7 @@ from typing import Any
 
 _MANY, _SOME, _LONG_S = 64, 4, 3.0
 _GIVEN_UP = 200  # turns of others without one of its own
+_TRAINS_WITHIN_S = 60.0  # after its optimizer is made: a program that only evaluates may have one too
 SEEN = "seen-{}.json"
 
 
@@ -87,11 +88,30 @@ class Sightings:
     """
 
     def __init__(self) -> None:
-        self.seen, self.has_optimizer = Seen(os.getpid()), False
+        self.seen = Seen(os.getpid())
+        self._optimizer_made: float | None = None
         self._began = self._first_call = time.monotonic()
         self._by_grad = 0
         self.inside = threading.local()
         """`depth`: whether this thread is in a call of a module"""
+
+    def optimizer_made(self) -> None:
+        """The program has an optimizer from now on."""
+        if self._optimizer_made is None:
+            self._optimizer_made = time.monotonic()
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether the program has made an optimizer."""
+        return self._optimizer_made is not None
+
+    @property
+    def awaits_training(self) -> bool:
+        """Whether an optimizer is made and nothing was trained yet: what runs now is an evaluation or a rollout, which
+        shows no step of the training."""
+        if self._optimizer_made is None or self.seen.optimizer_steps or self.seen.backward_passes:
+            return False
+        return time.monotonic() - self._optimizer_made < _TRAINS_WITHIN_S
 
     def module_called(self, *, trains: bool) -> bool:
         """One call of an outermost module; whether it may be a step."""

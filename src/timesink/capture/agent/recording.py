@@ -127,6 +127,8 @@ class Agent:
         return os.getpid() == self._process
 
     def _mark(self, source: StepMark) -> None:
+        if source < StepMark.BACKWARD and self.evidence.awaits_training:
+            return
         if self.source is None or (source > self.source and self._ended <= self._before_recording):
             if self._status is None and not self._claim():
                 return
@@ -150,6 +152,7 @@ class Agent:
             self.finished = True
             return False
         self._status = status
+        atexit.register(self._program_ends)
         if self.plan.mode is Mode.TORCH:
             self._status.tell(file=f"rank{rank}.json.gz")
             self._recorder = TorchRecorder(self.plan, Path(self.plan.folder) / f"rank{rank}.json.gz")
@@ -207,6 +210,13 @@ class Agent:
         self._recorder.stop()
         self._tell(profiled=self._watch.result())
         self._finish()
+
+    def _program_ends(self) -> None:
+        """The program is over before its recording is: what it records is closed, as PyTorch's profiler crashes a
+        process that ends under it, and the steps it made are told."""
+        if not self.finished and os.getpid() == self._process:
+            self.leave()
+            self._tell(steps_made=self._ended)
 
     def _end_whole(self) -> None:
         if os.getpid() == self._process and not self.finished:

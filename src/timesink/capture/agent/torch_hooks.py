@@ -70,7 +70,7 @@ def _watch_optimizers(agent: Agent) -> None:
 
     def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         marked = inner(step)
-        agent.evidence.has_optimizer = True  # an optimizer is being made
+        agent.evidence.optimizer_made()
 
         @wraps(marked)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:

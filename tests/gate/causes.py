@@ -8,9 +8,9 @@ from tests.gate.answers import SHARE, TIME, Answers, alike, ms
 
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
-from timesink.measures.idle.blame import is_effective
+from timesink.measures.idle.blame import idle_blame, is_effective
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES
+from timesink.measures.idle.causes import HOST_CAUSES, LAUNCHING_CAUSES, searching
 from timesink.measures.kernels.small_grids import small_grids
 from timesink.measures.steps import steps
 from timesink.measures.steps.per_step import share_of_step, step_windows
@@ -175,6 +175,7 @@ def more_blocks_bring_no_page(of: Answers) -> Iterator[str]:
             yield f"kernels of few blocks win time before their first page: {waits.tolist()[:5]}"
 
 
+_ALONE: Final = re.compile(rf"happens once: .*? for {TIME}, .*? alone for {TIME}")
 _START: Final = re.compile(rf"{SHARE} of the [0-9.]+ [a-z]+ capture is start-up, .*?(?:take|for) {TIME}")
 
 
@@ -187,3 +188,13 @@ def start_up_names_its_whole(of: Answers) -> Iterator[str]:
             yield f"not the time of its share of {start.span_ns / 1e6} ms: {text}"
         elif "happens once" in text and told is None:
             yield f"names no whole of its time: {text}"
+        if (both := _ALONE.search(text)) and ms(both[3], both[4]) > 1.01 * ms(both[1], both[2]):
+            yield f"one call keeps the GPU waiting for longer than all: {text}"
+
+
+def waits_of_a_search_are_its_own(of: Answers) -> Iterator[str]:
+    """No wait by which a search of algorithms times them is told to be removed: it goes with the search."""
+    stretches = idle_blame(of.trace).stretches
+    waits = stretches.filter(stretches["cause"] == "sync")["sync_row"].drop_nulls().unique().to_list()
+    if any(searching(of.trace)[waits]):
+        yield "a wait of a search of algorithms is a wait of the program"

@@ -27,6 +27,7 @@ from tests.gate.causes import (
     start_up_names_its_whole,
     unrecorded_time_is_named_so,
     waits_cost_what_they_win,
+    waits_of_a_search_are_its_own,
 )
 from tests.gate.doors import (
     bar_is_the_budget,
@@ -350,7 +351,7 @@ LAWS: Final[tuple[Law, ...]] = (
     copies_are_mended_in_their_direction, one_cause,
     waits_cost_what_they_win, kernels_of_a_late_host_are_a_bound, bars_of_steps_have_steps,
     guessed_steps_hold_the_work, exchanges_have_work_beside_them, more_blocks_bring_no_page, start_up_names_its_whole,
-    types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
+    waits_of_a_search_are_its_own, types_by_name_are_those_recorded, advice_names_no_type_that_is_lacking,
     findings_agree, rows_divide, rows_have_their_share, rows_count_their_own, one_late_rank, bar_is_the_budget,
     commands_are_understood, lane_is_the_bar,
     plainly_said, *steps.LAWS,

@@ -42,9 +42,31 @@ def test_a_launch_of_milliseconds_sets_up_and_a_wait_does_not(name: str, end_us:
 
 def test_only_time_in_which_the_device_waits_counts() -> None:
     found = start_up(begun("cudaLaunchKernel", 1_000, 9_000, (2_000, 5_000)))
-    assert (found.count, found.idle_ns, found.span_ns, found.longest_ns) == (1, 5_000_000, 10_100_000, 8_000_000)
+    assert (found.count, found.idle_ns, found.span_ns, found.longest_ns) == (1, 5_000_000, 10_100_000, 5_000_000)
     assert found.share == pytest.approx(5 / 10.1)
     assert start_up(begun("cudaLaunchKernel", 1_000, 9_000, (500, 9_500))).count == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "busy", "told_us"),
+    [
+        (("hipLaunchKernel", "hipLaunchKernel"), (600, 900), (5_700, 3_000)),
+        (("cudaLaunchKernel", "cudaLaunchKernel"), (500, 3_000), (3_500, 3_000)),
+        (("cuLaunchKernel", "cudaLaunchKernel"), (5_000, 5_500), (5_500, 3_000)),
+        (("cuLaunchKernelEx", "cudaLaunchKernel"), (3_100, 9_000), (2_600, 2_600)),
+        (("cudaLaunchKernel", "cudaLaunchKernel"), (7_900, 8_500), (5_900, 3_000)),
+    ],
+)
+def test_no_call_alone_keeps_the_device_waiting_for_longer_than_all(
+    names: tuple[str, str], busy: tuple[int, int], told_us: tuple[int, int]
+) -> None:
+    """Two calls of 3 ms, the first at 0.5 and the second at 5 ms, beside one kernel more."""
+    ops = zip("abc", sorted([(0, 10), busy, (10_000, 10_100)]), strict=True)
+    places = "\n".join(f"| k | {name} | {start} | {end} |" for name, (start, end) in ops)
+    calls = "\n".join(f"| c | {name} | {at} | {at + 3_000} |" for name, at in zip(names, (500, 5_000), strict=True))
+    head = "name | start_us | end_us |\n"
+    found = start_up(trace_of(f"| device_ops | {head}{places}\n\n| api_calls | {head}{calls}"))
+    assert (found.idle_ns, found.longest_ns) == tuple(1_000 * time for time in told_us)
 
 
 def launched(first_us: int, later_us: int) -> Trace:

@@ -219,7 +219,7 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
         return np.full(rows.size, CAUSE_CODE["os_call"], np.int64)
     if table is API_CALLS:
         return np.where(
-            _searching(trace)[rows], CAUSE_CODE["compile"], _call_causes(names, _pageable_copies(trace, frame)[rows])
+            searching(trace)[rows], CAUSE_CODE["compile"], _call_causes(names, _pageable_copies(trace, frame)[rows])
         )
     causes = _name_causes(names, _CAUSE_OF_UNNAMED[table])
     if table is HOST_OPS:
@@ -247,7 +247,7 @@ def calls_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
 
 
 @remembered
-def _searching(trace: Trace) -> BoolArray:
+def searching(trace: Trace) -> BoolArray:
     """Which of `api_calls` are part of a search for the quickest algorithm of a convolution (`_searched`)."""
     names, calls = trace.get(HOST_OPS)["name"], trace.get(API_CALLS)
     found = np.zeros(calls.height, np.bool_)
@@ -267,10 +267,10 @@ def _searching(trace: Trace) -> BoolArray:
 @remembered
 def _searched(trace: Trace) -> BoolArray:
     """Which of `host_ops` hold a search: a convolution waits for nothing, but for each algorithm that cuDNN times."""
-    names, searching = trace.get(HOST_OPS)["name"], _searching(trace)
-    if not searching.any():
+    names, part = trace.get(HOST_OPS)["name"], searching(trace)
+    if not part.any():
         return np.zeros(len(names), np.bool_)
-    count, (low, high) = np.append(0, np.cumsum(searching)), calls_inside(trace)
+    count, (low, high) = np.append(0, np.cumsum(part)), calls_inside(trace)
     found: BoolArray = (count[high] > count[low]) & matches(names, ranges.CONVOLVES).to_numpy()
     return found
 

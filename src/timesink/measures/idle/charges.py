@@ -13,7 +13,7 @@ import polars as pl
 from timesink._native import places
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.calls import FREE
-from timesink.measures.idle.causes import CAUSE_CODE, HOST_CAUSES, LAUNCHING_CAUSES
+from timesink.measures.idle.causes import CAUSE_CODE, HOST_CAUSES, LAUNCHING_CAUSES, searching
 from timesink.measures.idle.pieces import Pieces
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
@@ -35,7 +35,8 @@ _NEVER: Final = np.iinfo(np.int64).min
 @remembered
 def wait_causes(trace: Trace) -> Int64Array:
     """For each of `api_calls`, the `CAUSE_CODE` of the device's wait where the call drained it: memory that is freed, a
-    copy of data through pageable memory (the call itself, or the wait right behind it), or else a wait."""
+    copy of data through pageable memory (the call itself, or the wait right behind it), the search of an algorithm that
+    waits for each of them, or else a wait."""
     calls = trace.get(API_CALLS)
     cause = np.full(calls.height, CAUSE_CODE["sync"], np.int64)
     for direction in ("h2d", "d2h"):
@@ -44,6 +45,7 @@ def wait_causes(trace: Trace) -> Int64Array:
         if direction == "d2h":
             cause[copied] = CAUSE_CODE["copy_staging"]
     cause[matches(calls["name"], FREE).to_numpy()] = CAUSE_CODE["allocator"]
+    cause[searching(trace)] = CAUSE_CODE["compile"]
     return cause
 
 

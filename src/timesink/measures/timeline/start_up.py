@@ -31,7 +31,7 @@ _SETS_UP = (CallKind.OTHER, CallKind.ALLOCATE, CallKind.FREE)  # the others wait
 
 
 class StartUp(Record):
-    """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices; `longest` took `longest_ns`.
+    """`count` calls set up the device for `idle_ns` of the `span_ns` of all devices, `longest` alone for `longest_ns`.
 
     `calls`: when, by rank. `of_runs`: whether first runs of operators are among them. A span begins with the calls of
     the program's own work before the device has any.
@@ -91,9 +91,8 @@ def start_up(trace: Trace) -> StartUp:
         waited = waiting.covered_ns(parts["start_ns"].to_numpy(), parts["end_ns"].to_numpy())
         idle = np.maximum(idle, np.where(own.to_numpy(), waited, 0))
     longest, span_ns = parts.row(int(idle.argmax()), named=True), sum(line.span_ns for line in device_timeline(trace))
-    length_ns = longest["end_ns"] - longest["start_ns"]
-    of_runs = bool(runs.height)
-    return StartUp(by_rank, int((idle > 0).sum()), idle_ns, span_ns + led_ns, longest["name"], length_ns, of_runs)
+    of_runs, longest_ns = bool(runs.height), int(idle.max())
+    return StartUp(by_rank, int((idle > 0).sum()), idle_ns, span_ns + led_ns, longest["name"], longest_ns, of_runs)
 
 
 _EVER: Final = -(1 << 62)  # ns, before any clock's time

@@ -11,11 +11,11 @@ def _listed(words: str) -> frozenset[str]:
 
 # fmt: off
 # Kineto: https://github.com/pytorch/kineto, and what other writers of its format add.
-TRACE_KEYS: Final = _listed("""
+TRACE_KEYS: Final = dict.fromkeys(_listed("""
 schemaVersion deviceProperties computeProperties record_shapes with_stack profile_memory with_flops with_modules
 cuda_driver_version cuda_runtime_version cupti_version roctracer_version hip_runtime_version hip_driver_version
 displayTimeUnit baseTimeNanoseconds traceEvents distributedInfo traceName
-""")
+"""), "words")
 EVENT_KEYS: Final = {
     **dict.fromkeys(("ph", "bp", "s"), "letter"), **dict.fromkeys(("pid", "tid"), "process"),
     **dict.fromkeys(("name", "cat", "id", "ts", "dur", "args"), "words"),
@@ -108,9 +108,9 @@ h# align# Policy# LBSPPA# LBSPPB# f#f dk #d#d hsh hss hhh sss bsb bss m f x y z 
 SHORT_WORDS: Final = _listed("""
 a t an as at be by do go if in is it me my no of on or so to up us we vs mm nn py cu cc io id ok ms ns s hz rx tx op sm
 SMs TPCs pm fp tf lr kv qk eq ne lt le gt ge gc fb f16 f32 f64 bf16 fp8 fp16 fp32 fp64 tf32 i8 u8 i32 i64 s8 s32 l1 l2
-L1 L2 p2p P2P H2D D2H D2D c10 c10d x86 cu118 cu121 cu124 cu126 cu128 cu129 cu130 sm70 sm75 sm80 sm86 sm89 sm90 sm100
-sm120 PG500 PG509 ac2g IDs DGXS FHHL NVL 8GB 11GB 12GB 24GB 32GB 48GB 64GB 94GB 128GB 141GB 144GB 180GB 192GB 256GB
-288GB
+L1 L2 SM_A SM_B SM_C FE_B p2p P2P H2D D2H D2D c10 c10d x86 cu118 cu121 cu124 cu126 cu128 cu129 cu130 sm70 sm75 sm80
+sm86 sm89 sm90 sm100 sm120 PG500 PG509 ac2g IDs DGXS FHHL NVL 8GB 11GB 12GB 24GB 32GB 48GB 64GB 94GB 128GB 141GB 144GB
+180GB 192GB 256GB 288GB
 """)
 """Words of less than three letters, and codes, that may stand alone in any text."""
 PERSONAL: Final = _listed("""

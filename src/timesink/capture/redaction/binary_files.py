@@ -46,46 +46,36 @@ def redact_ncu(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
         raise refused(f"{unpacked.path} does not begin as an ncu report", "export a .ncu-repz as .ncu-rep first")
     try:
         with target.open("wb") as file:
-            head = 8 + int.from_bytes(data[4:8], "little")
-            file.write(_MAGIC + _sized(_message(data, 8, head, _NUMBERS, cleaner)))
-            for block in _blocks(data, head):
-                file.write(_block(data, block, cleaner))
+            first, last = _sized_at(data, 4, len(data))
+            file.write(_MAGIC + _sized(_message(data, first, last, _NUMBERS, cleaner)))
+            file.writelines(_blocks(data, last, cleaner))
     except DamagedMessage as damage:
         raise refused(f"the report is damaged: {damage}", "capture it again") from damage
 
 
-def _blocks(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
-    """First byte of each block's header, of its payload, and the end of that."""
+def _blocks(data: bytes, at: int, cleaner: Cleaner) -> Iterator[bytes]:
+    """Each block: a header, and messages of which the first are sources."""
     while at + 4 <= len(data):
-        header = at + 4
-        payload = header + int.from_bytes(data[at:header], "little")
-        if payload > len(data):
-            raise DamagedMessage(f"it is cut at byte {at}")
-        sizes = [field.value for field in fields(data, header, payload) if field.number == _PAYLOAD_BYTES]
-        at = payload + (sizes[0] if sizes else 0)
-        if at > len(data):
+        header, at = _sized_at(data, at, len(data))
+        numbers = {field.number: field.value for field in fields(data, header, at) if field.wire == NUMBER}
+        payload, end = at, at + numbers.get(_PAYLOAD_BYTES, 0)
+        if end > len(data):
             raise DamagedMessage(f"it is cut at byte {payload}")
-        yield header, payload, at
+        sources, written = numbers.get(_SOURCES, 0), b""
+        while at < end:
+            first, at = _sized_at(data, at, end)
+            written += _sized(b"" if sources > 0 else _message(data, first, at, _RESULT, cleaner))
+            sources -= 1
+        yield _sized(_message(data, header, payload, _HEADER, cleaner, {_PAYLOAD_BYTES: len(written)})) + written
 
 
-def _block(data: bytes, block: tuple[int, int, int], cleaner: Cleaner) -> bytes:
-    header, payload, end = block
-    numbers = {field.number: field.value for field in fields(data, header, payload) if field.wire == NUMBER}
-    written = b"".join(
-        _sized(b"" if number < numbers.get(_SOURCES, 0) else _message(data, first, last, _RESULT, cleaner))
-        for number, (first, last) in enumerate(_payloads(data, payload, end))
-    )
-    head = _message(data, header, payload, _HEADER, cleaner, {_PAYLOAD_BYTES: len(written)})
-    return _sized(head) + written
-
-
-def _payloads(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
-    while at < end:
-        first = at + 4
-        at = first + int.from_bytes(data[at:first], "little")
-        if first > end or at > end:
-            raise DamagedMessage(f"a payload passes the end of its block at byte {first}")
-        yield first, at
+def _sized_at(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Where a message begins and ends that stands behind its size."""
+    first = at + 4
+    last = first + int.from_bytes(data[at:first], "little")
+    if last > end:
+        raise DamagedMessage(f"it is cut at byte {at}")
+    return first, last
 
 
 def _message(
@@ -130,7 +120,6 @@ def _varint(number: int) -> bytes:
 
 
 _MOST_BYTES = 1 << 30
-_PROTOCOL = 4
 _REMEDY = "dump the snapshot again"
 
 
@@ -150,7 +139,9 @@ def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     if len(content) > _MOST_BYTES or unpacked.damage:
         raise refused(f"{name} {unpacked.damage or 'is too large'}", _REMEDY)
     try:
-        _refuse_large_memo(content)
+        for opcode, argument, _ in pickletools.genops(content):  # the unpickler makes room for as many
+            if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(argument, int) and argument > len(content):
+                raise ValueError("its memo is larger than the file")
         root = _ContainersOnly(io.BytesIO(content)).load()
         cleaner.once = {}
         cleaned, cleaner.once = cleaner.value(root), None
@@ -158,11 +149,4 @@ def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
             AttributeError, OverflowError) as error:  # fmt: skip
         raise refused(f"{name} is no memory snapshot: {error}", _REMEDY) from error
     with writing(target) as file:
-        pickle.dump(cleaned, file, protocol=_PROTOCOL)
-
-
-def _refuse_large_memo(content: bytes) -> None:
-    """Refuse a number of a memo beyond the file's bytes: the unpickler makes room for as many."""
-    for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(argument, int) and argument > len(content):
-            raise ValueError("its memo is larger than the file")
+        pickle.dump(cleaned, file, protocol=4)

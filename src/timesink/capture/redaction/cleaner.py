@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +20,8 @@ from timesink.knowledge import private_texts as texts
 from timesink.untrusted.masking import is_secret_key
 from timesink.untrusted.plain_json import parsed
 
-NAMES: Final = "names and words that no software is known to write"
-MEMBERS: Final = "members of unknown names"
+_NAMES: Final = "names and words that no software is known to write"
+_MEMBERS: Final = "members of unknown names"
 _KEPT_ANSWERS = 100_000
 _LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
 # digits: of what somebody owns a count, and under a key that names no amount the longest that is nobody's
@@ -65,6 +65,13 @@ class Cleaner:
         cleaned: str = text if form and form.match(text) else getattr(self, place, self.words)(text)
         return cleaned
 
+    def place(self, places: Mapping[str, str], key: object) -> str:
+        """What stands at a member that readers take; "" at another, which is counted."""
+        found = places.get(str(key), "")
+        if not found:
+            self.removed[_MEMBERS] += 1
+        return found
+
     def words(self, text: str) -> str:
         """Any text: words of the lists and few digits stay, of a path its file or its library."""
         return self._kept(self._words, text)
@@ -83,10 +90,6 @@ class Cleaner:
         """A text that may be JSON: as JSON, or line by line."""
         value = json_in(text)
         return write_json(self.value(value)) if value is not None else "\n".join(map(self.words, text.split("\n")))
-
-    def private(self, text: str) -> str:
-        """What stands for a text that goes whole."""
-        return self._placeholder(text) if text else text
 
     def value(self, value: Any, key: str = "", place: str = "words") -> Any:
         """A value of JSON or of a pickle, members whose keys are no software's left out."""
@@ -128,7 +131,7 @@ class Cleaner:
         is_named = self._named is not None and self._named.search(str(key)) is not None
         if not isinstance(key, str) or (NUMBER_MARK not in key and _stays(key) and not is_named):
             return True
-        self.removed[MEMBERS] += 1
+        self.removed[_MEMBERS] += 1
         return False
 
     def summary(self) -> list[str]:
@@ -206,11 +209,14 @@ class Cleaner:
         self._gone.append(text)
         return f"{MARKS[0]}-{len(self._gone) - 1}{MARKS[1]}"
 
-    def _placeholder(self, text: str) -> str:
+    def private(self, text: str) -> str:
+        """What stands for a text that goes whole."""
+        if not text:
+            return text
         if text not in self._placeholders:
             self._placeholders[text] = sys.intern(f"{MARKS[0]}{len(self._placeholders) + 1}{MARKS[1]}")
             if not PLACEHOLDER.fullmatch(text):
-                self.removed[NAMES] += 1
+                self.removed[_NAMES] += 1
         return self._placeholders[text]
 
 

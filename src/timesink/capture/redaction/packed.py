@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 import zlib
@@ -14,6 +15,7 @@ from timesink.capture.errors import refused
 from timesink.untrusted.budget import TRUSTED, usual_limits
 
 _PIECE_BYTES = 1 << 22
+_OVERLAP = 300  # bytes: no token and no key is longer
 _EVENT = b'"ph"'  # a member that every event of a trace has
 _MAGICS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -37,35 +39,25 @@ class Unpacked:
                 raise refused(f"{what}: a decompression bomb", TRUSTED)
 
     def pieces(self) -> Iterator[str]:
-        """Pieces of some megabytes. Bytes that are no UTF-8 become replacement characters."""
-        import codecs
-
-        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        for piece in self.raw():
-            yield decoder.decode(piece)
-        yield decoder.decode(b"", final=True)
+        """Pieces of at most some megabytes. Bytes that are no UTF-8 become replacement characters."""
+        return codecs.iterdecode(self.raw(), "utf-8-sig", "replace")
 
     def raw(self) -> Iterator[bytes]:
         """The same as bytes."""
         self.damage = ""  # of an earlier pass
         with _opener(self.path)(self.path, "rb") as file:
-            while piece := self._piece(file):
-                yield piece
-
-    def _piece(self, file: Any) -> bytes:
-        """Some megabytes, or what comes before the damage."""
-        parts, size = [], 0
-        while size < _PIECE_BYTES and not self.damage:
             try:
-                part = file.read1(_PIECE_BYTES)
+                while piece := file.read1(_PIECE_BYTES):
+                    yield piece
             except _DAMAGE as error:
                 self.damage = f"its packing is damaged ({error}); what follows the damage is left out"
-                break
-            if not part:
-                break
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts)
+
+    def overlapping(self) -> Iterator[bytes]:
+        """The same, each piece with the end of the one before: what is looked for is whole in one of them."""
+        tail = b""
+        for piece in self.raw():
+            yield tail + piece
+            tail = (tail + piece)[-_OVERLAP:]
 
     def whole(self) -> bytes:
         """All of it at once."""

@@ -28,6 +28,7 @@ _STRETCH = re.compile(r"[0-9](?:[ .:/()+-]{0,3}[0-9])*")  # of digits, with what
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)  # of JSON
 _JSON = re.compile(r'[{\[]"')  # how an object or a list of texts begins
 _DIGEST = re.compile('"has_payload": "[0-9a-f]{1,32}"')  # of an entry of PyTorch's compiler log
+_BETWEEN = re.compile("[^A-Za-z]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=[A-Z][a-z])")  # parts of words
 _ALNUM = re.compile("[0-9A-Za-z]+")  # words and numbers, glued or not
 _CODES = frozenset("vbcahstijlmxynofdegzwk")  # of types in a mangled name
 _LOGGED = re.compile(r"^(?:\[[a-z]*[0-9]*\]:)*[VIWEC][0-9]{4} [0-9:.]{15} [0-9]+ ")  # how a line of glog begins
@@ -46,13 +47,13 @@ _COUNTED = re.compile(
 )
 _SIZES = re.compile(r"\[?-?[0-9]{1,10}(?:, -?[0-9]{1,10}){0,7}\]?")  # of a tensor or a launch
 _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
-_OVERLAP = 300
 
 
 @cache
 def _of_formats() -> frozenset[str]:
     of_exports = (name for table in nsys_tables.DECLARED for name in (table.name, *table.columns))
-    return kept_texts.TRACE_KEYS.union(of_exports, kept_texts.EVENT_KEYS, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS)
+    places = (kept_texts.TRACE_KEYS, kept_texts.EVENT_KEYS, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS)
+    return frozenset(of_exports).union(*places)
 
 
 def stays_as(text: str) -> str:
@@ -77,17 +78,9 @@ def stays_as(text: str) -> str:
     return "instruction" if name in kept_texts.OPCODES and kept_texts.MODIFIERS.issuperset(modifiers) else ""
 
 
-def _parts(text: str) -> Iterator[str]:
+def _parts(text: str) -> list[str]:
     """Stretches of letters, parted before a capital that a small letter follows or precedes."""
-    part = ""
-    for at, letter in enumerate(text):
-        follows = text[at + 1 : at + 2]
-        if part and (not letter.isalpha() or (letter.isupper() and (part[-1].islower() or follows.islower()))):
-            yield part
-            part = ""
-        part += letter if letter.isalpha() else ""
-    if part:
-        yield part
+    return [part for part in _BETWEEN.split(text) if part]
 
 
 def _is_listed(part: str) -> bool:
@@ -105,19 +98,12 @@ def prove(path: Path, suffixes: Sequence[str], names: Iterable[str]) -> tuple[Co
     `suffixes` are those of the source: a copy may have any name."""
     found = Counter(inner for text in _texts(path, suffixes) for inner in _inside(text))
     classes = {text: stays_as(text) for text in found}
-    left = ["a secret" for piece in _overlapping(path) if masking.find_token(piece)][:1]
+    left = ["a secret" for piece in Unpacked(path).overlapping() if masking.find_token(piece.decode("latin-1"))][:1]
     named = [name.lower() for name in names]
     left += ["a name that was to go" for text in found if any(name in text.lower().split() for name in named)][:1]
     if unknown := sum(not means for means in classes.values()):
         left.append(f"{unknown} texts that no list lets stay")
     return Counter({(classes[text], text): count for text, count in found.items()}), left
-
-
-def _overlapping(path: Path) -> Texts:
-    tail = ""
-    for piece in Unpacked(path).raw():
-        yield tail + piece.decode("latin-1")
-        tail = piece[-_OVERLAP:].decode("latin-1")
 
 
 def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
@@ -136,7 +122,10 @@ def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
 def _of_lines(unpacked: Unpacked) -> Texts:
     """Cells of a page; lines of any other text, without what logs begin them with and without digests."""
     for line in (_LOGGED.sub("", _DIGEST.sub("", line)) for line in unpacked.lines()):
-        yield from _cells(line) if line.startswith('"') and line.endswith('"') else [line]
+        try:
+            yield from next(read_rows(line)) if line.startswith('"') and line.endswith('"') else [line]
+        except ValueError:  # it is no line of a page
+            yield line
 
 
 def _inside(text: str) -> Texts:
@@ -148,16 +137,8 @@ def _inside(text: str) -> Texts:
     at = begins.start()
     yield text[:at]
     yield _NUMBER.sub(" ", _STRING.sub(" ", text[at:]))
-    for spelled in _literals([text[at:]]):
-        yield from _inside(spelled)
-
-
-def _cells(line: str) -> list[str]:
-    """The cells of a line of a page; the line itself where it is none."""
-    try:
-        return next(read_rows(line))
-    except ValueError:
-        return [line]
+    for literal in _STRING.findall(text[at:]):
+        yield from _inside(_spelled(literal))
 
 
 def _of_tables(path: Path) -> Texts:
@@ -171,18 +152,8 @@ def _of_tables(path: Path) -> Texts:
 
 
 def _of_json(unpacked: Unpacked) -> Texts:
-    return _literals(unpacked.pieces())
-
-
-def _literals(pieces: Iterable[str]) -> Texts:
-    """Every text that JSON holds, keys too, of a damaged document as well."""
-    waiting = ""
-    for piece in pieces:
-        text, end = waiting + piece, 0
-        for found in _STRING.finditer(text):
-            yield _spelled(found.group())
-            end = found.end()
-        waiting = text[end:]
+    """Every text that JSON holds, keys too, of a damaged document as well; as it is written, none passes a line."""
+    return (_spelled(literal) for line in unpacked.lines() for literal in _STRING.findall(line))
 
 
 def _spelled(literal: str) -> str:

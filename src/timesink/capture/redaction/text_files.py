@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import (
-    DECODER,
-    MEMBERS,
-    NUMBER_MARK,
-    Cleaner,
-    Number,
-    is_private,
-    json_in,
-    write_json,
-)
+from timesink.capture.redaction.cleaner import DECODER, Cleaner, is_figure_at, is_private, json_in, write_json
 from timesink.capture.redaction.packed import Unpacked, writing
 from timesink.knowledge import kept_texts, ncu_texts, private_texts
 from timesink.untrusted import read_rows
@@ -97,7 +88,7 @@ class _Scanner:
 
 def redact_json(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     """Traces event by event, other documents as values; of one document, or of several in a row, as lines of JSON."""
-    is_trace = any(f'"{_TRACE}"' in piece for piece in Unpacked(unpacked.path).pieces())
+    is_trace = any(f'"{_TRACE}"'.encode() in piece for piece in unpacked.overlapping())
     scanner = _Scanner(unpacked.pieces())
     with writing(target) as file:
         try:
@@ -115,9 +106,8 @@ def _members(scanner: _Scanner, cleaner: Cleaner) -> Iterator[str]:
     for _ in scanner.parts("{}"):
         key = scanner.value()
         scanner.skip(":")
-        if str(key) not in kept_texts.TRACE_KEYS:
+        if not cleaner.place(kept_texts.TRACE_KEYS, key):
             scanner.value()
-            cleaner.removed[MEMBERS] += 1
             continue
         yield f"{before}{json.dumps(key)}: "
         before = ",\n"
@@ -144,25 +134,21 @@ def clean_event(event: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     is_kernel = str(event.get("cat")) in kept_texts.KERNEL_KINDS
     kept = {}
     for key, value in event.items():
-        place = kept_texts.EVENT_KEYS.get(key)
-        if place is None:
-            cleaner.removed[MEMBERS] += 1
-        elif key == "args" and isinstance(value, dict):
-            kept[key] = _clean_arguments(value, cleaner)
-        else:
-            kept[key] = cleaner.value(value, place="symbol" if key == "name" and is_kernel else place)
+        if place := cleaner.place(kept_texts.EVENT_KEYS, key):
+            if key == "args" and isinstance(value, dict):
+                kept[key] = _clean_arguments(value, cleaner)
+            else:
+                kept[key] = cleaner.value(value, place="symbol" if key == "name" and is_kernel else place)
     return kept
 
 
 def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
-    kept = {}
+    kept: dict[str, Any] = {}
     for key, value in given.items():
-        if place := kept_texts.ARGUMENTS.get(key):
+        if "__" in key:  # a counter
+            kept |= cleaner.value({key: value})
+        elif place := cleaner.place(kept_texts.ARGUMENTS, key):
             kept[key] = cleaner.value(value, place=place)
-        elif "__" in key and cleaner.keeps(key):  # a counter
-            kept[key] = cleaner.value(value, key)
-        else:
-            cleaner.removed[MEMBERS] += "__" not in key
     return kept
 
 
@@ -178,13 +164,11 @@ def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
             elif found is None:
                 new, private_indent = cleaner.words(line), None
             else:
-                given = found["value"].strip()
-                is_hidden = is_private(found["key"], given.strip("\"'") or "x")
+                key, given = found["key"], found["value"].strip()
+                is_number = private_texts.PROCESS.match(given) is not None
+                is_hidden = is_private(key, given.strip("\"'") or "x") or (is_number and not is_figure_at(key, given))
                 private_indent = indent if is_hidden else None
-                plain = Number(given) if private_texts.PROCESS.match(given) else given
-                head = cleaner.words(found["head"])
-                kept = cleaner.private(given) if is_hidden else cleaner.value(plain, found["key"])
-                new = f"{head}{kept}".replace(NUMBER_MARK, "")
+                new = cleaner.words(found["head"]) + cleaner.at("private" if is_hidden else "process", given)
             file.write(f"{new}\n".encode("utf-8", "replace"))
 
 

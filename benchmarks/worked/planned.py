@@ -19,7 +19,8 @@ from benchmarks.worked.tables import RESULTS, step_after
 
 import timesink
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan import Joint, candidates
+from timesink.diagnosis.plan import Joint
+from timesink.diagnosis.plan.candidate import candidates
 from timesink.diagnosis.plan.ladder import plan
 from timesink.units import NS_PER_MS
 

@@ -22,7 +22,8 @@ from tests.tables import trace_of
 import timesink
 from timesink.diagnosis import headline, pricing
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan import WORTH, Joint, candidates, ladder
+from timesink.diagnosis.plan import WORTH, Joint, ladder
+from timesink.diagnosis.plan.candidate import candidates
 from timesink.diagnosis.plan.ladder import Plan, _superfluous, plan
 from timesink.diagnosis.plan.order import best, expected
 from timesink.diagnosis.registry import all_rules

@@ -9,7 +9,7 @@ from tests.gate.test_gate import CAPTURES, SAMPLE, captured
 from tests.gate.words import IDIOM, told_in_its_idioms
 from tests.tables import trace_of
 
-from timesink.diagnosis.plan import candidates
+from timesink.diagnosis.plan.candidate import candidates
 from timesink.fixes import Fix
 from timesink.fixes.table import FIXES, fixes_of
 from timesink.knowledge.programs import ProgramKind

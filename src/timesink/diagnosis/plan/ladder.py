@@ -16,8 +16,9 @@ from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.gains import replay_error
 from timesink.diagnosis.places import ChangePlace, place_in_program
-from timesink.diagnosis.plan import NOTHING, WORTH, Chosen, Joint, Named, candidates, to_look_into
+from timesink.diagnosis.plan import NOTHING, WORTH, Joint
 from timesink.diagnosis.plan.batch import DeviceMemory, LargerBatch, device_memory, larger_batches, said_of_memory
+from timesink.diagnosis.plan.candidate import Chosen, Named, candidates, to_look_into
 from timesink.diagnosis.plan.order import allowed, best, following, repairs
 from timesink.diagnosis.pricing import claimed_ms_per_step
 from timesink.diagnosis.verdicts import Diagnosis, Finding, Quantity

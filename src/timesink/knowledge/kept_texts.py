@@ -16,12 +16,7 @@ schemaVersion deviceProperties computeProperties record_shapes with_stack profil
 cuda_driver_version cuda_runtime_version cupti_version roctracer_version hip_runtime_version hip_driver_version
 displayTimeUnit baseTimeNanoseconds traceEvents distributedInfo traceName
 """), "words")
-EVENT_KEYS: Final = {
-    **dict.fromkeys(("ph", "bp", "s"), "letter"), **dict.fromkeys(("pid", "tid"), "process"),
-    **dict.fromkeys(("name", "cat", "id", "ts", "dur", "args"), "words"),
-}
-"""Members of an event, by what their texts may be."""
-ARGUMENTS: Final = {
+ARGUMENTS: Final[dict[str, str]] = {
     **dict.fromkeys((
         "Addr", "Bytes", "Call stack", "Collective name", "Comms Id", "Device", "Device Id", "Device Type", "Dst Rank",
         "Ev Idx", "External id", "External Id", "external id", "external ts", "Fwd thread id", "Global rank start",
@@ -43,6 +38,12 @@ ARGUMENTS: Final = {
     **dict.fromkeys(("kernel", "kernel_name"), "symbol"),
 }
 """Arguments of an event, by what their texts may be."""
+EVENT: Final = {
+    **dict.fromkeys(("ph", "bp", "s"), "letter"), **dict.fromkeys(("pid", "tid"), "process"),
+    **dict.fromkeys(("name", "cat", "id", "ts", "dur"), "words"), "args": ARGUMENTS,
+}
+"""Members of an event, by what they may be."""
+KERNEL_EVENT: Final = EVENT | {"name": "symbol"}
 KERNEL_KINDS: Final = ("kernel", "Kernel", "cuda_profiler_range")
 """Categories of events whose names are kernels."""
 PAGE_COLUMNS: Final = {

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +30,10 @@ _DIGITS_BESIDE_GONE = 1  # of the name of a kernel, such as (instance 2)
 _LONGEST_UNIT = 24  # characters
 # letters of a word that says something, letters that stand alone beside it, and codes of one letter in a name
 _LONG_WORD, _MOST_SINGLE, _MOST_OF_ONE_LETTER = 3, 2, 2
+
+
+Place = str | dict[str, Any]
+"""A form or a method by its name; of an object the place of each member."""
 
 
 class Spelling(NamedTuple):
@@ -65,13 +69,6 @@ class Cleaner:
         cleaned: str = text if form and form.match(text) else getattr(self, place, self.words)(text)
         return cleaned
 
-    def place(self, places: Mapping[str, str], key: object) -> str:
-        """What stands at a member that readers take; "" at another, which is counted."""
-        found = places.get(str(key), "")
-        if not found:
-            self.removed[_MEMBERS] += 1
-        return found
-
     def words(self, text: str) -> str:
         """Any text: words of the lists and few digits stay, of a path its file or its library."""
         return self._kept(self._words, text)
@@ -91,8 +88,8 @@ class Cleaner:
         value = json_in(text)
         return write_json(self.value(value)) if value is not None else "\n".join(map(self.words, text.split("\n")))
 
-    def value(self, value: Any, key: str = "", place: str = "words") -> Any:
-        """A value of JSON or of a pickle, members whose keys are no software's left out."""
+    def value(self, value: Any, key: str = "", place: Place = "words") -> Any:
+        """A value of JSON or of a pickle, members left out whose keys are no software's, or not those of a place."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (Number, int, float)):
@@ -100,13 +97,27 @@ class Cleaner:
             is_figure = self.has_known_numbers or not key or is_figure_at(key, digits)
             return value if is_figure else self.private(digits)
         if isinstance(value, str):
-            return self.private(value) if is_private(key, value) else self.at(place, value)
+            return self.private(value) if is_private(key, value) else self.at(str(place), value)
+        if isinstance(value, dict) and isinstance(place, dict):
+            return self._members(value, place)
         if isinstance(value, (dict, list, tuple)):
             return self._parts(value, key, place)
         self.removed["values of unknown types"] += 1
         return None
 
-    def _parts(self, value: Any, key: str, place: str) -> Any:
+    def _members(self, value: dict[Any, Any], places: dict[str, Any]) -> dict[Any, Any]:
+        """The members that readers take, by the place of each, and counters."""
+        kept: dict[Any, Any] = {}
+        for key, inner in value.items():
+            if key in places:
+                kept[key] = self.value(inner, place=places[key])
+            elif "__" in str(key).strip("_"):
+                kept |= self.value({key: inner})
+            else:
+                self.removed[_MEMBERS] += 1
+        return kept
+
+    def _parts(self, value: Any, key: str, place: Place) -> Any:
         """Of a holder the members whose names stay; of a pickle's each once, as it may be in itself."""
         once, is_kept_apart = self.once, bool(key) and is_private(key)
         at = (id(value), is_kept_apart)

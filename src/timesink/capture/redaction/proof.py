@@ -52,7 +52,7 @@ _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
 @cache
 def _of_formats() -> frozenset[str]:
     of_exports = (name for table in nsys_tables.DECLARED for name in (table.name, *table.columns))
-    places = (kept_texts.TRACE_KEYS, kept_texts.EVENT_KEYS, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS)
+    places = (kept_texts.TRACE_KEYS, kept_texts.EVENT, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS)
     return frozenset(of_exports).union(*places)
 
 

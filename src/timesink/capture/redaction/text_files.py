@@ -106,8 +106,9 @@ def _members(scanner: _Scanner, cleaner: Cleaner) -> Iterator[str]:
     for _ in scanner.parts("{}"):
         key = scanner.value()
         scanner.skip(":")
-        if not cleaner.place(kept_texts.TRACE_KEYS, key):
+        if str(key) not in kept_texts.TRACE_KEYS:
             scanner.value()
+            cleaner.value({str(key): None}, place=kept_texts.TRACE_KEYS)  # which counts it
             continue
         yield f"{before}{json.dumps(key)}: "
         before = ",\n"
@@ -124,32 +125,11 @@ def _written(scanner: _Scanner, cleaner: Cleaner, key: str = "") -> Iterator[str
     for _ in scanner.parts("[]"):
         value = scanner.value()
         is_event = isinstance(value, dict) and (key or "ph" in value)
-        yield before + write_json(clean_event(value, cleaner) if is_event else cleaner.value(value))
+        is_kernel = is_event and str(value.get("cat")) in kept_texts.KERNEL_KINDS
+        place = kept_texts.KERNEL_EVENT if is_kernel else kept_texts.EVENT if is_event else "words"
+        yield before + write_json(cleaner.value(value, place=place))
         before = ",\n"
     yield "\n]" if before == ",\n" else "[\n]"
-
-
-def clean_event(event: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
-    """One event of a trace: its known members, and of its arguments the known ones."""
-    is_kernel = str(event.get("cat")) in kept_texts.KERNEL_KINDS
-    kept = {}
-    for key, value in event.items():
-        if place := cleaner.place(kept_texts.EVENT_KEYS, key):
-            if key == "args" and isinstance(value, dict):
-                kept[key] = _clean_arguments(value, cleaner)
-            else:
-                kept[key] = cleaner.value(value, place="symbol" if key == "name" and is_kernel else place)
-    return kept
-
-
-def _clean_arguments(given: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, value in given.items():
-        if "__" in key:  # a counter
-            kept |= cleaner.value({key: value})
-        elif place := cleaner.place(kept_texts.ARGUMENTS, key):
-            kept[key] = cleaner.value(value, place=place)
-    return kept
 
 
 def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:

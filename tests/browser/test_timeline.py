@@ -18,9 +18,10 @@ from tests.tables import trace_of
 from timesink.cli.serve import Server
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.timeline import device_timeline
+from timesink.model.span import Span
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.model.window import Span, Window
+from timesink.model.window import Window
 from timesink.readers import read
 from timesink.render.html import render, timeline_page
 from timesink.views import Report

@@ -14,7 +14,7 @@ from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, Styl
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.export import holdings
+from timesink.export.held import holdings
 from timesink.knowledge.metric_names import normalised
 from timesink.measures.counters import KernelCounters, Resource
 from timesink.measures.counters.causes import limiter_name, limiter_words

@@ -10,7 +10,7 @@ import pytest
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND
 from tests.strategies import frame
 
-from timesink.export import SUFFIXES, write_table
+from timesink.export.held import SUFFIXES, write_table
 from timesink.export.perfetto import write_perfetto
 from timesink.export.tracks import write_speedscope
 from timesink.model.tables import FRAMES

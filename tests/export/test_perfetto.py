@@ -19,10 +19,11 @@ from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.cli.app import run
+from timesink.cli.asked import origin
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
-from timesink.export import write_table
-from timesink.export.perfetto import checked_origin, deep_link, serve_once, write_perfetto
+from timesink.export.held import write_table
+from timesink.export.perfetto import deep_link, serve_once, write_perfetto
 from timesink.export.tracks import edges, nesting_lanes
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline.launches import launch_units
@@ -300,7 +301,7 @@ def test_a_link_names_the_window_in_the_time_of_the_trace() -> None:
     )
     for wrong in ("javascript:alert(1)", "https://ui.perfetto.dev/x", "ui.perfetto.dev"):
         with pytest.raises(UsageError, match="not an origin"):
-            checked_origin(wrong)
+            origin(wrong)
 
 
 def test_tables_come_back_as_they_were(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from tests.tables import trace_of
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.export import holdings
-from timesink.export.sql import EXAMPLES, Allowance, ask
+from timesink.export.examples import EXAMPLES
+from timesink.export.held import holdings
+from timesink.export.sql import Allowance, ask
 from timesink.measures.idle.blame import idle_blame
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

@@ -14,7 +14,8 @@ from timesink.cli import completion
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Found
-from timesink.fixes.table import BY_NAME, EDITS, FIXES, GRAMMAR
+from timesink.fixes.grammar import VERBS, WHOLE, change_names
+from timesink.fixes.table import BY_NAME, EDITS, FIXES
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.recipes.table import EDITS as WRITTEN
 from timesink.recipes.table import EXCLUDED_BY, RECIPES, SWITCHES
@@ -64,7 +65,15 @@ def test_rows_and_verbs_have_names_of_their_own() -> None:
     assert len(BY_NAME) == len(FIXES)
     others = [fix.verb.also for fix in FIXES if fix.verb and fix.verb.also]
     names = [*BY_NAME, *(fix.name for fix in EDITS), *others, *(cause.value for cause in [*Bottleneck][:-2])]
-    assert len(names) == len(set(names)) == len(GRAMMAR)
+    assert len(names) == len(set(names)) == len(change_names())
+
+
+def test_every_name_that_is_typed_is_that_of_a_row_or_a_cause() -> None:
+    """The grammar is asked before any row is loaded."""
+    rows = {fix.name for fix in (*FIXES, *EDITS)}
+    assert (
+        {*VERBS, *WHOLE} <= rows <= set(change_names().values()) == rows | {cause.value for cause in [*Bottleneck][:-2]}
+    )
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tests.strategies import traces
 
 from timesink.errors import UsageError
+from timesink.model.span import Span
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.model.window import Span, Window
+from timesink.model.window import Window
 
 
 @given(traces(), st.integers(0, 150), st.integers(1, 150))

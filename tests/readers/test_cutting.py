@@ -8,9 +8,9 @@ import pytest
 from tests.readers.kineto_texts import events
 
 from timesink.errors import UsageError
+from timesink.model.span import Span
 from timesink.model.tables import HOST_OPS, SOURCES
 from timesink.model.trace import Trace
-from timesink.model.window import Span
 from timesink.readers import read
 
 

@@ -22,8 +22,9 @@ from timesink.readers import read
 from timesink.records import replace
 from timesink.render import Format, render
 from timesink.render.schemas import schema
+from timesink.verify.limit_texts import parse_limit
 from timesink.verify.outcomes import GateResult, Outcome
-from timesink.verify.table_limits import gate_tables, parse_limit
+from timesink.verify.table_limits import gate_tables
 
 OLD = trace_of("""
 | device_ops | name   | stream | start_us | end_us |

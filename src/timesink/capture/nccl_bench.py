@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -207,20 +208,27 @@ def _device_block(torch: Any, call: Call) -> Callable[[int], float]:
     return block
 
 
-def run_bench(launcher: Sequence[str], calls: Sequence[tuple[str, int]], out: Path, timeout_s: float) -> dict[str, Any]:
-    """Start this file by a launcher such as torchrun, and read what it wrote; `CaptureError` where it wrote nothing."""
-    from timesink.capture.errors import failure, refused
+def check_launcher(launcher: Sequence[str]) -> None:
+    """`CaptureError` where nothing is there to start processes with."""
+    from timesink.capture.errors import refused
 
     if not launcher:
         raise refused("no launcher to run", "write it after --: torchrun --nproc-per-node=2")
+    if shutil.which(launcher[0]) is None:
+        raise refused(f"there is no program {launcher[0]!r}", "check the path")
+
+
+def run_bench(launcher: Sequence[str], calls: Sequence[tuple[str, int]], out: Path, timeout_s: float) -> dict[str, Any]:
+    """Start this file by a launcher such as torchrun, and read what it wrote; `CaptureError` where it wrote nothing."""
+    from timesink.capture.errors import failure
+
+    check_launcher(launcher)
     with TemporaryDirectory() as folder:
         plan, written = Path(folder) / "plan.json", Path(folder) / "measured.json"
         plan.write_text(json.dumps({"calls": [list(call) for call in calls]}), encoding="utf-8")
         try:
             argv = [*launcher, __file__, str(plan), str(written)]
             ended = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
-        except FileNotFoundError as error:
-            raise refused(f"there is no program {launcher[0]!r}", "check the path") from error
         except subprocess.TimeoutExpired as error:
             what = f"collectives took more than {timeout_s:g} s"
             raise failure(what, "fewer sizes, or a longer --timeout") from error

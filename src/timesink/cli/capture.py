@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from timesink.capture import redaction
 from timesink.capture.errors import CaptureError, refused
 from timesink.capture.recorded_run import LINK_TIMES
+from timesink.cli import asked
 from timesink.cli.capturing.captured import finished, show_check, show_command, translated
 from timesink.cli.options import (
     FACT,
@@ -285,6 +286,7 @@ def nccl_bench(
             "--sizes-of",
             "TRACE",
             "Measure what this trace's ranks use; repeat for each rank. The file lies beside it then.",
+            must=asked.there,
         ),
     ] = None,
     timeout: Annotated[float, TIMEOUT] = 600,
@@ -296,7 +298,10 @@ def nccl_bench(
     Times and bandwidths are those of nccl-tests. nccl-bench.json is left beside the trace, else here; `diagnose` then
     judges the job's collectives by it, and says so.
     """
-    from timesink.capture.nccl_bench import run_bench
+    from timesink.capture.nccl_bench import check_launcher, run_bench
+
+    with translated():
+        check_launcher(launcher or ())
     from timesink.views.capture import link_times_page, sizes_of
 
     traces = sizes_from or []
@@ -311,7 +316,9 @@ def nccl_bench(
 
 def redact(
     file: Annotated[Path, Argument("FILE", "A capture or a report.")],
-    output: Annotated[Path | None, Option("--output -o", "FILE", "The new file [default: NAME.redacted.*].")] = None,
+    output: Annotated[
+        Path | None, Option("--output -o", "FILE", "The new file [default: NAME.redacted.*].", must=asked.place)
+    ] = None,
     names: Annotated[
         list[str] | None, Option("--name", "NAME", "Another host or user to look for; may be repeated.")
     ] = None,

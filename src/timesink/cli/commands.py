@@ -31,7 +31,7 @@ GROUPED: dict[str, dict[str, tuple[str, str]]] = {
         "diagnose": ("diagnose:diagnose", "Name the bottleneck of a trace and price its fix."),
         "diagnose --start-up": ("diagnose:start_up", "Say where the time before the first steady step went."),
         "report": ("diagnose:report", "Write the diagnosis as one HTML file with timelines."),
-        "report --serve": ("serve:serve", "Show a report whose timeline holds every event."),
+        "report --serve": ("export:serve", "Show a report whose timeline holds every event."),
         "report --open": ("export:open_trace", "Show a trace in the Perfetto UI."),
         "report --export FORMAT": (
             "export:export",

@@ -63,7 +63,7 @@ def tables(context: click.Context, incomplete: str) -> list[str]:
 
 def examples(context: click.Context, incomplete: str) -> list[tuple[str, str]]:
     """The example queries."""
-    from timesink.export.sql import EXAMPLES
+    from timesink.export.examples import EXAMPLES
 
     return [(one.name, one.question) for one in EXAMPLES]
 

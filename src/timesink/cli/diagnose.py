@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli import completion
+from timesink.cli import asked, completion
 from timesink.cli.options import OUTPUT, PATHS, DescribedReading, DiagnosisOutput, PageOutput, Reading, RuleChoice
 from timesink.cli.output import sink, working
 from timesink.cli.parameters import Argument, Option
@@ -27,7 +27,6 @@ def diagnose(
     pass and fail.
     """
     target = writing.sink(paths)
-    choice.check()
     trace = reading.trace(paths)
     with working("applying the rules"):
         diagnosis = choice.diagnosis(trace)
@@ -70,7 +69,6 @@ def report(
             f"a report is HTML, and {output} is not named so",
             remedy="give -o FILE.html; `timesink diagnose TRACE -o FILE.md` writes Markdown, `-o FILE.json` JSON",
         )
-    choice.check()
     trace = reading.trace(paths)
     with working("writing the report"):
         from timesink.render.html import html_report
@@ -95,7 +93,7 @@ class RuleOutput(PageOutput, kw_only=True):
 
 
 def explain(
-    code: Annotated[str, Argument("CODE", "A rule's code or name.", complete=completion.rules)] = "",
+    code: Annotated[str, Argument("CODE", "A rule's code or name.", complete=completion.rules, must=asked.rule)] = "",
     *,
     assumptions: Annotated[
         bool, Option("--assumptions", "", "The figures that are assumed: by this rule, without a CODE by any.")

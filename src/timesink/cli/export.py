@@ -1,4 +1,7 @@
-"""`timesink report --export`: a trace in the formats of other tools. `--open`: a trace in the Perfetto UI."""
+"""`timesink report --export`: a trace in the formats of other tools. `--open`: a trace in the Perfetto UI.
+
+`--serve`: a report whose timeline holds every event.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from timesink.cli import completion
+from timesink.cli import asked, completion
 from timesink.cli.options import NO_BROWSER, PATHS, PricedReading
 from timesink.cli.output import working
 from timesink.cli.parameters import Option
@@ -56,6 +59,7 @@ def export(
             "--output -o",
             "FILE",
             "FILE.pftrace, .speedscope.json or .collapsed; with --table also .parquet, .csv, .json.",
+            must=asked.place,
         ),
     ] = None,
     table: Annotated[
@@ -84,7 +88,7 @@ def export(
         check_timeline(trace, "timeline")
     with working(f"writing {output.name}"), _whole(output) as part:
         if table is not None:
-            from timesink.export import table_named, write_table
+            from timesink.export.held import table_named, write_table
 
             write_table(table_named(trace, table), part)
         elif output.suffix.lower() in (COLLAPSED, ".json"):
@@ -138,11 +142,32 @@ def _whole(path: Path) -> Iterator[Path]:
 UI = "https://ui.perfetto.dev"
 
 
+def serve(
+    paths: Annotated[list[Path], PATHS],
+    port: Annotated[int, Option("--port", "PORT", "The port on 127.0.0.1; 0 for any.", least=0, most=65535)] = 0,
+    no_browser: Annotated[bool, NO_BROWSER] = False,
+    *,
+    reading: PricedReading,
+) -> int:
+    """Show a report whose timeline holds every event.
+
+    For traces too large for one file. The page asks this machine for what it shows: the timeline at once, and the
+    report with its findings when it is made. Only 127.0.0.1 is listened on, only the printed link is answered, and
+    nothing can be changed. Ctrl-C ends it.
+    """
+    from timesink.cli.serve import serve_trace
+
+    serve_trace(paths, lambda: reading.trace(paths), port, no_browser)
+    return 0
+
+
 def open_trace(
     paths: Annotated[list[Path], PATHS],
     finding: Annotated[int | None, Option("--finding", "N", "Open at the Nth finding.", least=1)] = None,
-    at: Annotated[str | None, Option("--at", "START:END", "Open at this stretch, as of --window.")] = None,
-    origin: Annotated[str, Option("--origin", "URL", "A Perfetto UI of your own.")] = UI,
+    at: Annotated[
+        str | None, Option("--at", "START:END", "Open at this stretch, as of --window.", must=asked.window)
+    ] = None,
+    origin: Annotated[str, Option("--origin", "URL", "A Perfetto UI of your own.", must=asked.origin)] = UI,
     no_browser: Annotated[bool, NO_BROWSER] = False,
     timeout: Annotated[float, Option("--timeout", "S", "How long to wait, in seconds.", least=1)] = 120.0,
     *,
@@ -153,16 +178,15 @@ def open_trace(
     The trace is served once, to that page alone, from 127.0.0.1:9001, the one address Perfetto's policy allows. It
     stays in your browser. The command ends when the page has taken it.
     """
+    if finding is not None and at is not None:
+        raise UsageError("--finding and --at name two places", remedy="give one of them")
+    trace = reading.trace(paths)
     import webbrowser
 
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.undiagnosable import check_timeline
-    from timesink.export.perfetto import PORT, checked_origin, deep_link, serve_once
+    from timesink.export.perfetto import PORT, deep_link, serve_once
 
-    checked_origin(origin)
-    if finding is not None and at is not None:
-        raise UsageError("--finding and --at name two places", remedy="give one of them")
-    trace = reading.trace(paths)
     check_timeline(trace, "timeline")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.pftrace"
@@ -204,7 +228,8 @@ def _window(trace: Trace, diagnosis: Diagnosis, number: int | None) -> tuple[int
 
 def _stretch(trace: Trace, at: str) -> tuple[int, int]:
     """That stretch on the clock of the trace, counted from its first event as `--window` is."""
-    from timesink.model.window import Span, Window
+    from timesink.model.span import Span
+    from timesink.model.window import Window
 
     window = Window.of(Span.parse(at), *(trace.extent_ns or (0, 0)))
     return window.start_ns, min(window.end_ns, window.last_ns)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli import completion
-from timesink.cli.options import NO_CACHE, PATHS, PageOutput, gpu_named, number_named, read_traces
+from timesink.cli import asked, completion
+from timesink.cli.options import NO_CACHE, PATHS, PageOutput, read_traces
 from timesink.cli.output import Sink, working
 from timesink.cli.parameters import Argument, Option
-from timesink.errors import UsageError, unknown
+from timesink.errors import UsageError
 from timesink.records import Record
 from timesink.render import Format
 from timesink.render.tables import filled
@@ -36,14 +36,22 @@ class KernelChoice(Record):
     """Which kernels, which figures of them, in which order."""
 
     numbers: Annotated[list[int] | None, Option("--id", "N", "The sheet of this launch; may be repeated.")] = None
-    name: Annotated[str | None, Option("--name", "RE", "The sheets of kernels of such names.")] = None
+    name: Annotated[
+        str | None, Option("--name", "RE", "The sheets of kernels of such names.", must=asked.expression)
+    ] = None
     columns: Annotated[
         str | None,
-        Option("--columns", "A,B", "A table of these figures, named as in kernel_sheets of `timesink query REPORT`."),
+        Option(
+            "--columns",
+            "A,B",
+            "A table of these figures, named as in kernel_sheets of `timesink query REPORT`.",
+            must=asked.columns,
+        ),
     ] = None
-    sort: Annotated[str | None, Option("--sort", "A", "The largest of this figure first.")] = None
+    sort: Annotated[str | None, Option("--sort", "A", "The largest of this figure first.", must=asked.columns)] = None
     limits: Annotated[
-        list[str] | None, Option("--limit", "NAME=VALUE", "Use this limit in a sheet's check; may be repeated.")
+        list[str] | None,
+        Option("--limit", "NAME=VALUE", "Use this limit in a sheet's check; may be repeated.", must=asked.sheet_limit),
     ] = None
 
     least_bytes: Annotated[
@@ -62,24 +70,23 @@ class KernelChoice(Record):
             "--timeline",
             "TRACE",
             "A torch.profiler trace of the program with its shapes: what its operators must move is told.",
+            must=asked.there,
         ),
     ] = None
     pair: Annotated[
         list[str] | None,
         Option(
-            "--pair", "OLD=NEW", "With --against: launches of these names or numbers are each other's; may be repeated."
+            "--pair",
+            "OLD=NEW",
+            "With --against: launches of these names or numbers are each other's; may be repeated.",
+            must=asked.pair,
         ),
     ] = None
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Launches that are each other's, by name or number."""
-        split = [text.partition("=") for text in self.pair or ()]
-        if wrong := [old for old, _, new in split if not (old and new)]:
-            raise UsageError(
-                f"--pair {wrong[0]} names no two kernels", remedy="write OLD=NEW, names or numbers of launches"
-            )
-        return [(old, new) for old, _, new in split]
+        return list(map(asked.pair, self.pair or ()))
 
     @property
     def is_sheet(self) -> bool:
@@ -89,18 +96,20 @@ class KernelChoice(Record):
     @property
     def column_names(self) -> list[str]:
         """The columns asked for."""
-        return [name.strip() for name in (self.columns or "").split(",") if name.strip()]
+        return asked.names_of(self.columns or "")
 
     def overrides(self) -> dict[str, float]:
         """Limits of checks by name."""
-        return dict(number_named(text, "NAME=VALUE, such as registers=96") for text in self.limits or ())
+        return dict(asked.number_named(text, asked.SHEET_LIMIT) for text in self.limits or ())
 
 
 def kernels(
     report: Annotated[
         Path, Argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or a page of ncu, as CSV or text.")
     ],
-    against: Annotated[Path | None, Option("--against", "REPORT", "Compare with this later report.")] = None,
+    against: Annotated[
+        Path | None, Option("--against", "REPORT", "Compare with this later report.", must=asked.there)
+    ] = None,
     no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     choice: KernelChoice,
@@ -184,7 +193,9 @@ def roofline(
         Path | None,
         Argument("REPORT", "A Nsight Compute report (.ncu-rep, .ncu-repz) or a page of ncu, as CSV or text."),
     ] = None,
-    against: Annotated[Path | None, Option("--against", "REPORT", "Draw where this later report has them.")] = None,
+    against: Annotated[
+        Path | None, Option("--against", "REPORT", "Draw where this later report has them.", must=asked.there)
+    ] = None,
     points: Annotated[
         list[str] | None,
         Option(
@@ -192,6 +203,7 @@ def roofline(
             "FLOP,BYTES,TIME,GPU[,FORMAT]",
             "Instead of a report: operations, bytes of DRAM, time, GPU and format of the numbers (else fp16), such as "
             "'550e9,268MB,670us,H100 SXM5,bf16'; may be repeated.",
+            must=asked.point,
         ),
     ] = None,
     no_cache: Annotated[bool, NO_CACHE] = False,
@@ -226,16 +238,15 @@ def roofline(
 def _of_numbers(points: Sequence[str]) -> Page:
     """Where work of which only numbers are known stands under the roofs of the datasheet."""
     from timesink.knowledge.gpus import Precision
-    from timesink.views.roofline import TimedWork, points_page
+    from timesink.views.timed_work import TimedWork
 
     works = [TimedWork.parse(text) for text in points]
     (gpu, form), *others = dict.fromkeys((work.gpu, work.form) for work in works)
     if others:
         raise UsageError("points of one picture are under the roofs of one GPU and one format")
-    sheet = gpu_named(gpu)
-    if form not in sheet.flops:
-        raise unknown(f"peak of {sheet.product}", form, [str(known) for known in sheet.flops])
-    return points_page(works, sheet, Precision(form))
+    from timesink.views.roofline import points_page
+
+    return points_page(works, asked.gpu(gpu), Precision(form))
 
 
 def _under_roofs(report: Path, against: Path | None, cache: bool) -> Page:
@@ -293,7 +304,7 @@ def _text(chosen: Sequence[NextKernel], width: int) -> str:
 def metrics(
     names: Annotated[list[str], Argument("NAME", "Metric names; commas separate too.")],
     chip: Annotated[
-        str, Option("--chip", "SM", "Compute capability, such as sm_90.", complete=completion.chips)
+        str, Option("--chip", "SM", "Compute capability, such as sm_90.", complete=completion.chips, must=asked.chip)
     ] = "sm_90",
     *,
     writing: PageOutput,
@@ -302,12 +313,10 @@ def metrics(
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
-    from timesink.knowledge.metric_names import CHIPS, Standing, check_name
+    from timesink.knowledge.metric_names import Standing, check_name
 
-    if chip not in CHIPS:
-        raise unknown("chip", chip, list(CHIPS))
-    asked = [name for part in names for name in part.split(",") if name]
-    verdicts = [check_name(name, chip) for name in asked]
+    wanted = [name for part in names for name in part.split(",") if name]
+    verdicts = [check_name(name, chip) for name in wanted]
     is_wrong = any(verdict.standing in (Standing.WRONG, Standing.ABSENT) for verdict in verdicts)
     target = writing.sink()
     if target.form is Format.TEXT:

@@ -269,10 +269,10 @@ class Loop(Record):
 
     def run(self) -> Diagnosis:
         """Torch, then nsys and ncu where they are worth it; the joined diagnosis."""
+        first = self.stages.make("torch", "to name operators, gaps and kernels", self.torch, self.chosen.words)
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import joined, with_kernels
 
-        first = self.stages.make("torch", "to name operators, gaps and kernels", self.torch, self.chosen.words)
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)

@@ -29,23 +29,24 @@ def mcp(
     runs no program unless --allow-exec is given, and then only the commands declared with --command or --commands, in
     the first --root, without a shell: an agent chooses a name and adds nothing to it.
     """
-    from timesink.errors import extra
-
-    extra("mcp.server.mcpserver", "mcp")
-    extra("duckdb", "mcp")
     folders = roots or [Path.cwd()]
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder", remedy="give --root a folder that exists")
     from timesink.mcp.declared import Declared, declared_commands
-    from timesink.mcp.server import build, mend_requests
-    from timesink.trials.workplace import head
 
     known = declared_commands(commands or (), command_file)
     if allow_exec and not known:
         raise UsageError("--allow-exec has nothing to allow", remedy="declare commands with --command NAME=COMMAND")
     if known and not allow_exec:
         raise UsageError("commands are declared, but none may be run", remedy="add --allow-exec, or leave them out")
+    from timesink.errors import extra
+
+    extra("mcp.server.mcpserver", "mcp")
+    extra("duckdb", "mcp")
+    from timesink.mcp.server import build, mend_requests
+    from timesink.trials.workplace import head
+
     mend_requests()
     build(folders, Declared(known, folders[0], timeout, [head(folders[0])]) if known else None).run("stdio")
     return 0

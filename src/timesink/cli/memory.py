@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from timesink.cli import asked
 from timesink.cli.options import NO_CACHE, SEQUENCE, PageOutput, read_traces
 from timesink.cli.output import sink
 from timesink.cli.parameters import Argument, Commands, Option
@@ -26,7 +27,9 @@ def show(
     device_used: Annotated[
         float | None, Option("--device-used", "GB", "What the GPU had in use (nvidia-smi), decimal GB.")
     ] = None,
-    svg: Annotated[Path | None, Option("--svg", "FILE", "Draw memory over time into this file.")] = None,
+    svg: Annotated[
+        Path | None, Option("--svg", "FILE", "Draw memory over time into this file.", must=asked.place)
+    ] = None,
     no_cache: Annotated[bool, NO_CACHE] = False,
     *,
     writing: PageOutput,
@@ -91,8 +94,10 @@ def _known(**values: Any) -> dict[str, Any]:
 
 def plan(
     config: Annotated[Path | None, Argument("CONFIG", "Configuration as JSON.")] = None,
-    hf_config: Annotated[Path | None, Option("--hf-config", "FILE", "A Hugging Face config.json.")] = None,
-    against: Annotated[Path | None, Option("--against", "SNAPSHOT", "Compare with this run.")] = None,
+    hf_config: Annotated[
+        Path | None, Option("--hf-config", "FILE", "A Hugging Face config.json.", must=asked.there)
+    ] = None,
+    against: Annotated[Path | None, Option("--against", "SNAPSHOT", "Compare with this run.", must=asked.there)] = None,
     *,
     settings: PlanSettings,
     writing: PageOutput,
@@ -101,12 +106,13 @@ def plan(
 
     Options replace what CONFIG says. With --hf-config the model comes from there.
     """
-    from timesink.memory_plan.plan import plan as planned
-    from timesink.views.memory import comparison_sheet, plan_page
-
     if config is None and hf_config is None:
         raise UsageError("there is nothing to plan", remedy="give CONFIG, --hf-config, or both")
+    from timesink.memory_plan.plan import plan as planned
+
     made = planned(configuration(settings.applied(_stored(config, hf_config))))
+    from timesink.views.memory import comparison_sheet, plan_page
+
     measured = None if against is None else comparison_sheet(made, read_traces([against]))
     writing.sink([path for path in (config, hf_config, against) if path]).show(plan_page(made, measured))
     return 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from timesink.capture.recorded_run import link_times, parse_facts, recorded_run
-from timesink.cli import completion
+from timesink.cli import asked, completion
 from timesink.cli.output import Sink, answer_is_partial, sink, working
 from timesink.cli.parameters import Argument, Option
 from timesink.errors import UnreadableTrace, UsageError
@@ -19,19 +18,24 @@ from timesink.untrusted import scrub
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
     from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.knowledge.gpus import GpuPeaks
     from timesink.model.trace import Trace
 
 EXIT_ZERO: Final = Option("--exit-zero", "", "Exit with 0 also where the gate fails.", rare=True)
 FACT: Final = Option(
-    "--fact", "NAME=VALUE", "What the run is (resolution=512), to be said with its figures; may be repeated.", rare=True
+    "--fact",
+    "NAME=VALUE",
+    "What the run is (resolution=512), to be said with its figures; may be repeated.",
+    rare=True,
+    must=asked.fact,
 )
-CODE_QUALITY: Final = Option("--gitlab-codequality", "FILE", "Also as GitLab Code Quality.", rare=True)
+CODE_QUALITY: Final = Option(
+    "--gitlab-codequality", "FILE", "Also as GitLab Code Quality.", rare=True, must=asked.place
+)
 NO_BROWSER: Final = Option("--no-browser", "", "Print the link; start no browser.")
 NO_CACHE: Final = Option("--no-cache", "", "Read the files anew; keep nothing in the user's cache folder.")
 NO_COLOR: Final = Option("--no-color", "", "Write no colour (NO_COLOR and FORCE_COLOR count too).")
-OPEN_METRICS: Final = Option("--openmetrics", "FILE", "Also as OpenMetrics text.", rare=True)
-OUTPUT: Final = Option("--output -o", "FILE|-", "Write to this file, atomically.")
+OPEN_METRICS: Final = Option("--openmetrics", "FILE", "Also as OpenMetrics text.", rare=True, must=asked.place)
+OUTPUT: Final = Option("--output -o", "FILE|-", "Write to this file, atomically.", must=asked.place)
 PATHS: Final = Argument(
     "PATH",
     "Profiles of PyTorch (.json, also packed with gzip, xz or zstd), Nsight Systems (.nsys-rep, .qdrep, .sqlite, "
@@ -46,8 +50,10 @@ QUIET: Final = Option("--quiet -q", "", "Show no progress, and nothing that the 
 ROOT: Final = Option("--root", "DIR", "Where baselines, calibrations and the ledger lie.", rare=True)
 SEQUENCE: Final = Option("--sequence --seq", "N", "Tokens per sequence.", least=1)
 SETTLE: Final = Option("--settle", "N", "Steps to warm the program up.")
-SUITE: Final = Option("--suite", "NAME", "Name of what is compared, in reports and files.", complete=completion.suites)
-THRESHOLD: Final = Option("--threshold", "SHARE", "Changes of step time under this do not matter.")
+SUITE: Final = Option(
+    "--suite", "NAME", "Name of what is compared, in reports and files.", complete=completion.suites, must=asked.suite
+)
+THRESHOLD: Final = Option("--threshold", "SHARE", "Changes of step time under this do not matter.", must=asked.share)
 TIMED: Final = Option("--timed", "N", "Steps to time without a profiler.")
 TIMEOUT: Final = Option("--timeout", "S", "Longest a run may take, in seconds.", rare=True)
 TOP: Final = Option("--top", "N", "Rows of each table; else people read some, and JSON and CSV hold all.", least=1)
@@ -58,7 +64,10 @@ UNPROFILED: Final = Option(
     least=0.0,
 )
 WINDOW: Final = Option(
-    "--window", "START:END", "Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s."
+    "--window",
+    "START:END",
+    "Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s.",
+    must=asked.window,
 )
 
 
@@ -84,7 +93,7 @@ def read_traces(  # what of files is read: the options of every command that rea
     Of a damaged file what could be read is returned, and the command's answer is marked as partial.
     """
     from timesink._native import keep_freed
-    from timesink.model.window import Span
+    from timesink.model.span import Span
 
     keep_freed(one_heap=True)  # to have pages cleared anew takes up to a tenth of a command's time
     span = None if window is None else Span.parse(window)
@@ -157,6 +166,7 @@ class Stepping(Record, kw_only=True):
             "Steps begin at ranges, or else kernels, whose names match this regular expression; N: that many "
             "steps, of the loop that runs as often; auto: find the outermost loop of the kernels [default: marks "
             "of the program, else auto].",
+            must=asked.steps,
         ),
     ] = None
 
@@ -164,12 +174,10 @@ class Stepping(Record, kw_only=True):
         """The trace with the steps that were asked for. `UsageError` for a pattern that is no regular expression."""
         if self.steps is None:
             return trace
-        from timesink.model.names import pattern_fault
+        from timesink.model.patterns import pattern_fault
         from timesink.model.trace import StepChoice
 
         if self.steps.isdecimal():
-            if int(self.steps) < 2:
-                raise UsageError(f"--steps: a loop runs at least twice, not {self.steps} times")
             return trace.with_steps(StepChoice(None, int(self.steps)))
         pattern = None if self.steps == "auto" else self.steps
         if pattern is not None and (fault := pattern_fault(pattern)):
@@ -182,6 +190,7 @@ GRAPHS_FROM = Option(
     "TRACE",
     "The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, "
     "shapes, modules and lines are those of replayed kernels; may be repeated.",
+    must=asked.there,
 )
 
 
@@ -239,6 +248,7 @@ class RuleChoice(Record, kw_only=True):
             "CODE",
             "Apply only this rule, or those whose codes begin so (KRN, KRN1); may be repeated.",
             complete=completion.rules,
+            must=asked.rules,
         ),
     ] = None
     skip: Annotated[
@@ -248,11 +258,18 @@ class RuleChoice(Record, kw_only=True):
             "CODE",
             "Leave this rule out, or those whose codes begin so; may be repeated.",
             complete=completion.rules,
+            must=asked.rules,
         ),
     ] = None
     limits: Annotated[
         list[str] | None,
-        Option("--limit", "CODE.NAME=VALUE", "Use this limit; may be repeated.", complete=completion.limits),
+        Option(
+            "--limit",
+            "CODE.NAME=VALUE",
+            "Use this limit; may be repeated.",
+            complete=completion.limits,
+            must=asked.rule_limit,
+        ),
     ] = None
 
     def rules(self) -> tuple[Rule, ...]:
@@ -261,11 +278,6 @@ class RuleChoice(Record, kw_only=True):
 
         wanted, unwanted = find_all(self.only or ()), find_all(self.skip or ())
         return tuple(rule for rule in wanted or all_rules() if rule not in unwanted)
-
-    def check(self) -> None:
-        """`UsageError` for a rule or a limit that cannot be read, before any file is."""
-        self.rules()
-        self.overrides()
 
     def diagnosis(self, trace: Trace) -> Diagnosis:
         """The diagnosis by these rules, which says what the project's pyproject.toml chose of them."""
@@ -289,43 +301,4 @@ class RuleChoice(Record, kw_only=True):
 
     def overrides(self) -> dict[str, float]:
         """`CODE.name=value` texts as limits by name; the engine refuses names that no rule has."""
-        return dict(_limit(text) for text in self.limits or ())
-
-
-def _limit(text: str) -> tuple[str, float]:
-    form = "CODE.name=value, such as IDL101.idle_ratio=0.2"
-    name, number = number_named(text, form)
-    code, dot, limit = name.partition(".")
-    if not (dot and limit):
-        raise _no_limit(text, form)
-    return f"{code.upper()}.{limit}", number
-
-
-def number_named(text: str, form: str) -> tuple[str, float]:
-    """``registers=96`` as a name and its number; `UsageError` shows the `form` of a limit where it is none."""
-    name, _, value = text.partition("=")
-    try:
-        number = float(value.strip().removesuffix("%")) / (100 if value.strip().endswith("%") else 1)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise _no_limit(text, form)
-    return name.strip(), number
-
-
-def _no_limit(text: str, form: str) -> UsageError:
-    return UsageError(f"{text!r} is not a limit", remedy=f"write it as {form}")
-
-
-def gpu_named(name: str) -> GpuPeaks:
-    """The GPU of that name; `UsageError` where none or several are meant."""
-    from timesink.knowledge.gpus import ENTRIES, candidates
-
-    found = candidates(name)
-    if len(found) == 1:
-        return found[0]
-    products = ", ".join(entry.product for entry in found) or ", ".join(entry.product for _, entry in ENTRIES)
-    raise UsageError(
-        f"{name!r} may be several GPUs" if found else f"the peaks of {name!r} are not known",
-        remedy=f"choose from: {products}",
-    )
+        return dict(map(asked.limit_of, self.limits or ()))

@@ -5,6 +5,7 @@ Errors go to stdout as JSON where JSON was asked for.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -150,6 +151,16 @@ def sink(
     return Sink(form, path, _width(path), colour, verbose, _running.origin)
 
 
+def check_place(path: Path) -> None:
+    """`UsageError` where no file can be written, for there is no folder: told before anything is read for it."""
+    if not path.parent.is_dir():
+        raise _cannot_write(path, os.strerror(errno.ENOTDIR if path.parent.exists() else errno.ENOENT))
+
+
+def _cannot_write(path: Path, why: str) -> UsageError:
+    return UsageError(f"cannot write {path}: {why}", remedy="choose another --output")
+
+
 def _is_known(path: Path) -> bool:
     """Whether the name says what to write: one of a format, of text or a picture, none; or a device, a pipe."""
     is_special = path.exists() and not path.is_file()
@@ -198,7 +209,7 @@ def _replace(path: Path, text: str) -> None:
             return
         write_whole(path, text)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}", remedy="choose another --output") from error
+        raise _cannot_write(path, error.strerror or str(error)) from error
 
 
 PATIENCE_S = 1.0

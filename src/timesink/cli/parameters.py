@@ -46,7 +46,7 @@ class Option(Record):
     """An option: its names with spaces between, what stands for its value ("" makes it a switch), what help says.
 
     `complete` is what the shell offers; a `rare` one is shown by --help-all only; `writes` are the classes of results
-    whose formats are to choose from.
+    whose formats are to choose from. `must` raises `UsageError` for a word that can mean nothing (`asked`).
     """
 
     names: str
@@ -57,6 +57,7 @@ class Option(Record):
     complete: Offers | tuple[str, ...] = ()
     rare: bool = False
     writes: tuple[str, ...] = ()
+    must: Callable[[str], object] | None = None
 
 
 class Argument(Record):
@@ -68,6 +69,7 @@ class Argument(Record):
     most: float | None = None
     complete: Offers | tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    must: Callable[[str], object] | None = None
 
 
 class Commands(Record):
@@ -163,7 +165,7 @@ class TypedWord(click.ParamType[Any]):
     name = "value"
 
     def __init__(self, kind: Any, declared: Option | Argument) -> None:
-        self.kind, self.least, self.most = kind, declared.least, declared.most
+        self.kind, self.least, self.most, self.must = kind, declared.least, declared.most, declared.must
         self.choices: tuple[str, ...] = ()
         if kind is Format:
             self.choices = tuple(map(str, formats_of(*declared.writes)))
@@ -175,9 +177,12 @@ class TypedWord(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value of a word; of what is no word, such as a default, itself."""
         try:
-            return self._value(value) if isinstance(value, str) else self._within(value)
+            made = self._value(value) if isinstance(value, str) else self._within(value)
         except ValueError as fault:
             self.fail(str(fault), param, ctx)
+        if self.must and value and isinstance(value, str):
+            self.must(value)
+        return made
 
     def _value(self, text: str) -> Any:
         if self.choices:

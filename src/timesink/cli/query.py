@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli import completion
+from timesink.cli import asked, completion
 from timesink.cli.options import GRAPHS_FROM, NO_CACHE, WINDOW, PageOutput, read_traces
 from timesink.cli.output import working
 from timesink.cli.parameters import Argument, Option
-from timesink.errors import unknown
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -29,6 +28,7 @@ def query(
             "SQL",
             "One SELECT, or the name of an example; none: list the tables and columns.",
             complete=completion.examples,
+            must=asked.example,
         ),
     ] = None,
     rows: Annotated[int, Option("--rows", "N", "Rows to show at most.", least=1)] = 1_000,
@@ -52,20 +52,10 @@ def query(
         target.show(_tables_page(trace))
         return 0
     with working("querying"):
-        target.show(_answer_page(trace, _find_query(sql), rows))
+        from timesink.export.examples import query_named
+
+        target.show(_answer_page(trace, query_named(sql), rows))
     return 0
-
-
-def _find_query(asked: str) -> str:
-    """The SQL that is asked: a word alone is the name of an example."""
-    from timesink.export.sql import EXAMPLES
-
-    if len(asked.split()) > 1:
-        return asked
-    known = {one.name: one.sql for one in EXAMPLES}
-    if asked not in known:
-        raise unknown("example", asked, list(known), "timesink query")
-    return known[asked]
 
 
 def _answer_page(trace: Trace, sql: str, rows: int) -> Page:
@@ -98,7 +88,7 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 
 def _tables_page(trace: Trace) -> Page:
-    from timesink.export import holdings
+    from timesink.export.held import holdings
     from timesink.views import Page, listed
 
     frames = ((held, held.frame) for held in holdings(trace))
@@ -107,7 +97,7 @@ def _tables_page(trace: Trace) -> Page:
 
 
 def _examples_page() -> Page:
-    from timesink.export.sql import EXAMPLES
+    from timesink.export.examples import EXAMPLES
     from timesink.views import Page, listed
 
     return Page("Example queries", (listed("query.examples", EXAMPLES),))

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from timesink.cli import asked
 from timesink.cli.options import EXIT_ZERO, NO_CACHE, PageOutput, of_run, read_traces
 from timesink.cli.output import answer_is_partial, working
 from timesink.cli.parameters import PLACE, Argument, Option
@@ -39,6 +40,7 @@ def ranks(
             "NAME",
             "Where files are read: threads, serial, processes, dask, or a Dask scheduler: tcp://, tls:// or its file.",
             complete=("threads", "serial", "processes", "dask"),
+            must=asked.engine,
         ),
     ] = "threads",
     top: Annotated[int, Option("--top", "N", "Rows of the tables that name ranks.", least=1)] = 16,
@@ -137,6 +139,7 @@ class LogReading(Record, kw_only=True):
             "--columns",
             "PARTS",
             "Columns of each part: encode=t_in..t_out,send=t_out..t_sent. Parts send, recv, transfer move data.",
+            must=asked.parts,
         ),
     ] = ""
     no_cache: Annotated[bool, NO_CACHE] = False
@@ -162,7 +165,7 @@ class PipelineLimits(Record, kw_only=True):
         float | None, Option("--max-period-ms", "MS", "Fail above this median period.", least=0.0)
     ] = None
     calibration: Annotated[
-        Path | None, Option("--calibration", "FILE", "Judge by the deviation that `calibrate` found.")
+        Path | None, Option("--calibration", "FILE", "Judge by the deviation that `calibrate` found.", must=asked.there)
     ] = None
 
     def gate(self) -> PipelineGate:
@@ -185,7 +188,12 @@ def pipeline(
     ],
     against: Annotated[
         list[Path] | None,
-        Option("--against", "LOG", "Logs of the run after a change, one for each rank: say what it bought."),
+        Option(
+            "--against",
+            "LOG",
+            "Logs of the run after a change, one for each rank: say what it bought.",
+            must=asked.there,
+        ),
     ] = None,
     exit_zero: Annotated[bool, EXIT_ZERO] = False,
     *,

@@ -15,14 +15,12 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from timesink.cli.options import NO_BROWSER, PATHS, PricedReading
 from timesink.cli.output import working
-from timesink.cli.parameters import Option
 from timesink.errors import TimesinkError, UsageError
 from timesink.model.trace import Trace
 from timesink.records import Record
@@ -236,28 +234,17 @@ def _number(text: str) -> int:
     return max(-_LARGEST, min(int(text), _LARGEST))
 
 
-def serve(
-    paths: Annotated[list[Path], PATHS],
-    port: Annotated[int, Option("--port", "PORT", "The port on 127.0.0.1; 0 for any.", least=0, most=65535)] = 0,
-    no_browser: Annotated[bool, NO_BROWSER] = False,
-    *,
-    reading: PricedReading,
-) -> int:
-    """Show a report whose timeline holds every event.
-
-    For traces too large for one file. The page asks this machine for what it shows: the timeline at once, and the
-    report with its findings when it is made. Only 127.0.0.1 is listened on, only the printed link is answered, and
-    nothing can be changed. Ctrl-C ends it.
-    """
+def serve_trace(paths: Sequence[Path], trace: Callable[[], Trace], port: int, no_browser: bool) -> None:
+    """Serve the timeline and the report of a trace until somebody ends it."""
     import webbrowser
 
     from timesink.diagnosis.undiagnosable import check_device_work
     from timesink.render.html import timeline_page
 
     with watched(), working("drawing the timeline"):
-        trace = reading.trace(paths)
-        check_device_work(trace, "timeline")
-        whole = _drawn(whole_timeline(trace))
+        read = trace()
+        check_device_work(read, "timeline")
+        whole = _drawn(whole_timeline(read))
         page, tiles = timeline_page(fitted(whole, LIVE_RUNS), live=True, awaits=True), Tiles(whole)
     try:
         server = Server(port, secrets.token_urlsafe(32), page, tiles)
@@ -266,14 +253,13 @@ def serve(
     with server:
         sys.stdout.write(f"{server.address}\nCtrl-C ends it\n")
         sys.stdout.flush()
-        Thread(target=_add_report, args=(server, trace, paths), daemon=True).start()
+        Thread(target=_add_report, args=(server, read, paths), daemon=True).start()
         if not no_browser:
             webbrowser.open(server.address)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             sys.stdout.write("\n")
-    return 0
 
 
 def _add_report(server: Server, trace: Trace, paths: Sequence[Path]) -> None:

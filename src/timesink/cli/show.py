@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli import completion
-from timesink.cli.options import PATHS, SEQUENCE, TOP, DescribedReading, PageOutput, PricedReading, Reading, gpu_named
-from timesink.cli.output import working
+from timesink.cli import asked, completion
+from timesink.cli.options import PATHS, SEQUENCE, TOP, DescribedReading, PageOutput, PricedReading, Reading
+from timesink.cli.output import Sink, working
 from timesink.cli.parameters import Option
 from timesink.errors import UsageError
 from timesink.records import Record, replace
@@ -28,7 +28,7 @@ def _show(
     paths: list[Path],
     page: Callable[[Trace], Page],
     doing: str,
-    writing: PageOutput,
+    target: Sink,
     reading: Reading,
     *,
     times: str = "",
@@ -39,11 +39,10 @@ def _show(
     `doing` is shown meanwhile. Where the view needs a timeline, `times` is what a file without one is refused as
     lacking; where it needs work of a GPU, `gpu` is.
     """
-    from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
-
-    target = writing.sink(paths)
     trace = reading.trace(paths)
     with working(doing):
+        from timesink.diagnosis.undiagnosable import check_device_work, check_timeline
+
         if times:
             check_timeline(trace, times)
         if gpu:
@@ -75,6 +74,7 @@ def steps(
             "--kernels-of",
             "PATTERN",
             "The kernels that operators launched whose names match, such as aten::linear; '.' for all.",
+            must=asked.expression_of("--kernels-of"),
         ),
     ] = None,
     *,
@@ -86,7 +86,8 @@ def steps(
     And ranges, with the GPU work launched in them, and calls into CUDA and the operating system. Figures only:
     `timesink diagnose` says which of them matter.
     """
-    from timesink.model.names import pattern_fault
+    target = writing.sink(paths)
+    from timesink.model.patterns import pattern_fault
     from timesink.views.summary import calls_page, operator_kernels_page, ranges_page, summary_page
 
     if kernels_of is not None and (fault := pattern_fault(kernels_of)):
@@ -99,7 +100,7 @@ def steps(
             return ranges_page(trace, rows, tree=tree, by_thread=by_thread)
         return calls_page(trace, rows, by_thread=by_thread) if by_thread else summary_page(trace, rows)
 
-    return _show(paths, _rows(page, top, 10), "measuring", writing, reading, times="times")
+    return _show(paths, _rows(page, top, 10), "measuring", target, reading, times="times")
 
 
 def ranges(
@@ -112,10 +113,11 @@ def ranges(
     reading: Reading,
 ) -> int:
     """Show the ranges of the program, with the GPU work launched in them."""
+    target = writing.sink(paths)
     from timesink.views.summary import ranges_page
 
     page = _rows(partial(ranges_page, tree=tree, by_thread=by_thread), top, 10)
-    return _show(paths, page, "measuring", writing, reading, times="times")
+    return _show(paths, page, "measuring", target, reading, times="times")
 
 
 def calls(
@@ -127,10 +129,11 @@ def calls(
     reading: Reading,
 ) -> int:
     """Show calls into CUDA and the operating system."""
+    target = writing.sink(paths)
     from timesink.views.summary import calls_page
 
     page = _rows(partial(calls_page, by_thread=by_thread), top, 10)
-    return _show(paths, page, "measuring", writing, reading, times="times")
+    return _show(paths, page, "measuring", target, reading, times="times")
 
 
 def idle(
@@ -144,9 +147,10 @@ def idle(
 
     Every gap is blamed whole and once; what nothing explains is called unexplained.
     """
+    target = writing.sink(paths)
     from timesink.views.summary import idle_page
 
-    return _show(paths, _rows(idle_page, top, 15), "blaming idle time", writing, reading, gpu="idle time")
+    return _show(paths, _rows(idle_page, top, 15), "blaming idle time", target, reading, gpu="idle time")
 
 
 def start_up(
@@ -160,16 +164,18 @@ def start_up(
 
     From the process's begin, where `timesink capture` looked at the program; else from the first thing recorded.
     """
+    target = writing.sink(paths)
     from timesink.views.summary import start_up_page
 
-    return _show(paths, _rows(start_up_page, top, 20), "measuring", writing, reading, times="times")
+    return _show(paths, _rows(start_up_page, top, 20), "measuring", target, reading, times="times")
 
 
 def lines(
     paths: Annotated[list[Path], PATHS],
     top: Annotated[int | None, TOP] = None,
     source: Annotated[
-        Path | None, Option("--code", "DIR", "Where the program's files lie; else beside the capture.")
+        Path | None,
+        Option("--code", "DIR", "Where the program's files lie; else beside the capture.", must=asked.there),
     ] = None,
     *,
     writing: PageOutput,
@@ -180,10 +186,11 @@ def lines(
     A kernel belongs to the innermost line outside of libraries that launched it, a kernel of the backward pass to the
     line of its forward operator. Without stacks and samples, ranges stand for lines.
     """
+    target = writing.sink(paths)
     from timesink.views.lines import folder_of, lines_page
 
     page = _rows(lambda trace, rows: lines_page(trace, rows, source or folder_of(paths[0])), top, 15)
-    return _show(paths, page, "following stacks", writing, reading, gpu="time by line")
+    return _show(paths, page, "following stacks", target, reading, gpu="time by line")
 
 
 def compilation(
@@ -198,9 +205,10 @@ def compilation(
     With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both
     of one run.
     """
+    target = writing.sink(paths)
     from timesink.views.summary import compile_page
 
-    return _show(paths, _rows(compile_page, top, 20), "summing up compilation", writing, reading)
+    return _show(paths, _rows(compile_page, top, 20), "summing up compilation", target, reading)
 
 
 def checks(
@@ -213,9 +221,10 @@ def checks(
 
     Each is found, clear or undecided, with its figure, and what to do or to capture next.
     """
+    target = writing.sink(paths)
     from timesink.views.statement import checks_page
 
-    return _show(paths, checks_page, "checking", writing, reading, gpu="timeline to check")
+    return _show(paths, checks_page, "checking", target, reading, gpu="timeline to check")
 
 
 def tables(
@@ -225,9 +234,10 @@ def tables(
     reading: Reading,
 ) -> int:
     """List what a trace holds and what was lost on the way."""
+    target = writing.sink(paths)
     from timesink.views.summary import tables_page
 
-    return _show(paths, tables_page, "listing tables", writing, reading)
+    return _show(paths, tables_page, "listing tables", target, reading)
 
 
 def statement(
@@ -235,7 +245,10 @@ def statement(
     before: Annotated[
         list[Path] | None,
         Option(
-            "--against", "TRACE", "The same program before a change: say what became of the step and of graph breaks."
+            "--against",
+            "TRACE",
+            "The same program before a change: say what became of the step and of graph breaks.",
+            must=asked.there,
         ),
     ] = None,
     *,
@@ -280,6 +293,7 @@ class PlannedModel(Record, kw_only=True):
             "--model-config",
             "FILE",
             "Instead of a trace: a Hugging Face config.json, or a configuration of `memory plan`.",
+            must=asked.there,
         ),
     ] = None
     gpu: Annotated[
@@ -289,6 +303,7 @@ class PlannedModel(Record, kw_only=True):
             "NAME",
             "The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
             complete=completion.gpus,
+            must=asked.gpu,
         ),
     ] = None
     batch: Annotated[int, Option("--batch", "N", "Sequences at once.", least=1)] = 1
@@ -297,12 +312,14 @@ class PlannedModel(Record, kw_only=True):
     def page(self) -> Page:
         """Its operators."""
         from timesink.memory_plan import model_in
-        from timesink.views.classify import planned_page
 
         assert self.model is not None
         if self.gpu is None:
             raise UsageError("which GPU the model would run on is not said", remedy="add --gpu H200, for one")
-        return planned_page(model_in(self.model), gpu_named(self.gpu), self.batch, self.sequence)
+        model = model_in(self.model)
+        from timesink.views.classify import planned_page
+
+        return planned_page(model, asked.gpu(self.gpu), self.batch, self.sequence)
 
 
 def ops(
@@ -327,7 +344,7 @@ def ops(
     if planned.model is not None:
         writing.sink([planned.model]).show(planned.page())
         return 0
-    given, named = paths or [], None if planned.gpu is None else gpu_named(planned.gpu)
+    given, named = paths or [], None if planned.gpu is None else asked.gpu(planned.gpu)
     target = writing.sink(given)
     trace = reading.trace(given)
     with working("classifying"):
@@ -349,6 +366,7 @@ def plan(
             "CHANGE",
             "What to change, such as 'scale kernel:.*gemm.* 0.5'; may be repeated [without PATH: what can be "
             "changed is listed].",
+            must=asked.change,
         ),
     ] = None,
     measure: Annotated[
@@ -373,8 +391,6 @@ def plan(
     Without a trace, the changes that can be priced are listed. What `timesink plan machine` or --measure found of a GPU
     counts in every plan of its traces.
     """
-    from timesink.fixes.table import parse_change
-
     target = writing.sink(paths or ())
     if not (paths or changes or measure):
         from timesink.views.plan import grammar_page
@@ -383,16 +399,17 @@ def plan(
         return 0
     if not paths:
         raise UsageError("there is no trace to plan for", remedy="give its path")
-    named = tuple(parse_change(text) for text in changes or ())
-    if named and measure:
+    if changes and measure:
         raise UsageError("--measure prices all changes of a plan, not those of --change", remedy="leave one out")
     trace = reading.trace(paths)
-    with working("replaying" if named else "planning"):
+    with working("replaying" if changes else "planning"):
         from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.fixes.table import parse_change
         from timesink.trials.prices import measured_prices
         from timesink.views.plan import plan_page, what_if_page
 
-        check_device_work(trace, "step to replay" if named else "step to plan for")
+        check_device_work(trace, "step to replay" if changes else "step to plan for")
+        named = tuple(parse_change(text) for text in changes or ())
         measured = measured_prices(trace) if measure else None
         target.show(what_if_page(trace, named) if named else plan_page(trace, measured=measured))
     return 0

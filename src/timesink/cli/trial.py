@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli import completion
+from timesink.cli import asked, completion
 from timesink.cli.capturing.captured import translated
 from timesink.cli.options import ALLOW_WRITES, PROGRAM, QUIET, PageOutput
 from timesink.cli.output import tell
@@ -33,9 +33,12 @@ def try_changes(
             "NAMES",
             "Try these changes only, with commas between; may be repeated.",
             complete=completion.switches,
+            must=asked.switches,
         ),
     ] = None,
-    budget: Annotated[str, Option("--budget", "TIME", "Time for everything: seconds, or minutes as 3m.")] = "3m",
+    budget: Annotated[
+        str, Option("--budget", "TIME", "Time for everything: seconds, or minutes as 3m.", must=asked.budget)
+    ] = "3m",
     check: Annotated[
         str,
         Option(
@@ -43,7 +46,8 @@ def try_changes(
         ),
     ] = "",
     ledger: Annotated[
-        Path | None, Option("--enter", "FILE", "Enter what is kept into this ledger, with what it won.")
+        Path | None,
+        Option("--enter", "FILE", "Enter what is kept into this ledger, with what it won."),
     ] = None,
     allow_writes: Annotated[bool, ALLOW_WRITES] = False,
     quiet: Annotated[bool, QUIET] = False,
@@ -57,20 +61,19 @@ def try_changes(
     against those of the program as it is. When the budget is over, or at an interrupt, what was measured is shown. Exit
     code 0: something wins; 1: nothing does; 128 and the signal's number: it was ended.
     """
-    from timesink.trials.apart import KEPT_APART
-
+    if not program:
+        raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
     began_s = time.monotonic()
+    from timesink.trials.apart import KEPT_APART
     from timesink.trials.course import try_changes as run_trial
     from timesink.untrusted.masking import stored_command
     from timesink.verify.environment import boxes
     from timesink.views.trial import trial_page
 
-    if not program:
-        raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
     with translated(), boxes(allow_writes) as box:
         if box is not None:
             tell(KEPT_APART, quiet)
-        names, budget_s = chosen_names(only), seconds(budget)
+        names, budget_s = chosen_names(only), asked.budget(budget)
         left_s, told = _left(budget_s, began_s), _told_by("try", quiet)
         answer = run_trial(program, names=names, budget_s=left_s, check=check, tell=told, box=box)
     notes = []
@@ -99,7 +102,7 @@ def machine(*, writing: PageOutput) -> int:
 
 def chosen_names(only: list[str] | None) -> list[str]:
     """The names of `--only`, with commas between them or one by one."""
-    return [name.strip() for part in only or () for name in part.split(",") if name.strip()]
+    return [name for part in only or () for name in asked.names_of(part)]
 
 
 def _left(budget_s: float, began_s: float) -> float:
@@ -110,17 +113,6 @@ def _left(budget_s: float, began_s: float) -> float:
 def _told_by(verb: str, quiet: bool) -> Callable[[str], None]:
     """Tells what a command is at, under its name."""
     return lambda line: tell(f"{verb}: {line}", quiet)
-
-
-def seconds(text: str) -> float:
-    """Seconds of `180`, `180s` or `3m`."""
-    try:
-        value = float(text.removesuffix("s").removesuffix("m")) * (60 if text.endswith("m") else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"--budget {text!r} is not a time", remedy="write seconds, or minutes as 3m")
-    return value
 
 
 def _enter(path: Path, answer: TrialAnswer) -> int:
@@ -145,9 +137,12 @@ def fix(
             "NAMES",
             "Make these edits only, with commas between; may be repeated.",
             complete=completion.edits,
+            must=asked.edits,
         ),
     ] = None,
-    budget: Annotated[str, Option("--budget", "TIME", "Time for everything: seconds, or minutes as 10m.")] = "10m",
+    budget: Annotated[
+        str, Option("--budget", "TIME", "Time for everything: seconds, or minutes as 10m.", must=asked.budget)
+    ] = "10m",
     copy: Annotated[
         Path | None,
         Option("--copy", "DIR", "Work in a copy of this folder there [default: a work tree, where git has one]."),
@@ -163,6 +158,8 @@ def fix(
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
+    if not program:
+        raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
     began_s = time.monotonic()
     from timesink.sandbox.runs import hold
     from timesink.trials.apart import KEPT_APART, boxes_for_edits
@@ -171,9 +168,7 @@ def fix(
     from timesink.untrusted.masking import stored_command
     from timesink.views.trial import repair_page
 
-    if not program:
-        raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
-    names, budget_s = chosen_names(only), seconds(budget)
+    names, budget_s = chosen_names(only), asked.budget(budget)
     with (
         translated(),
         TemporaryDirectory(prefix=f"timesink-fix-{os.getpid()}-") as scratch,
@@ -184,8 +179,8 @@ def fix(
         tree = Path(scratch).resolve() / "tree"
         workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None, box=box)
         try:
-            asked = RepairOrder(names, _left(budget_s, began_s), _told_by("fix", quiet))
-            answer = fix_program(program, workplace, Path(scratch).resolve(), asked)
+            order = RepairOrder(names, _left(budget_s, began_s), _told_by("fix", quiet))
+            answer = fix_program(program, workplace, Path(scratch).resolve(), order)
             applied = workplace.apply() if apply else []
         finally:
             workplace.close()

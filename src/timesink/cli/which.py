@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from timesink.cli import asked
 from timesink.cli.options import PageOutput, of_run, read_traces
-from timesink.cli.parameters import Argument, Option, must_be_there
+from timesink.cli.parameters import Argument, Option
 from timesink.errors import UsageError
 from timesink.untrusted.plain_json import document
 
@@ -20,7 +21,8 @@ def doctor(
     symptom: Annotated[list[str] | None, Argument("SYMPTOM...", "What is wrong, in your words.")] = None,
     kernel: Annotated[str | None, Option("--kernel", "NAME", "The kernel that is slow.", rare=True)] = None,
     source: Annotated[
-        Path | None, Option("--from", "FILE", "A trace, or a diagnosis as JSON: what did it leave undecided?")
+        Path | None,
+        Option("--from", "FILE", "A trace, or a diagnosis as JSON: what did it leave undecided?", must=asked.there),
     ] = None,
     program: Annotated[str, Option("--program", "CMD", "Your program.")] = "python train.py",
     *,
@@ -110,7 +112,6 @@ def answer_page(symptom: str, kernel: str | None, program: str) -> Page:
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
-    must_be_there(source)
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.verdicts import Undecided
 

@@ -12,10 +12,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import polars as pl
-
-from timesink.errors import MissingTool, UnreadableTrace, UsageError, cannot_read
-from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
+from timesink.errors import MissingTool, UnreadableTrace, UsageError, cannot_read, unknown
 from timesink.readers import trace_files
 from timesink.records import Record
 from timesink.untrusted import is_made_of
@@ -24,6 +21,7 @@ from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
+    import polars as pl
     from fsspec import AbstractFileSystem
 
 
@@ -35,6 +33,16 @@ _FOREIGN: Final = (
     ("azure.core.exceptions", "AzureError"),
 )  # fmt: skip
 _TRACES: Final = (".json", ".json.gz", ".json.xz", ".json.zst", ".sqlite", ".nsys-rep", ".qdrep")
+
+
+ENGINES: Final = ("threads", "serial", "processes", "dask")
+"""Where files are read; the address of a Dask scheduler, or the file that holds it, stands for Dask too."""
+
+
+def check_engine(name: str) -> None:
+    """`UsageError` for what is no engine."""
+    if not (name in ENGINES or "://" in name or Path(name).is_file()):
+        raise unknown("engine", name, ENGINES)
 
 
 class RankFile(Record, order=True):
@@ -251,6 +259,10 @@ _OF_GPUS: Final = {
 
 def facts_beside(path: Path, ranks: tuple[int, ...]) -> pl.DataFrame:
     """rank, fact, value as in `Job.parity`, from the manifest in the trace's folder; empty without one."""
+    import polars as pl
+
+    from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
+
     manifest = _read(path.parent / _NAME)
     listed = manifest.get("gpus")
     gpus = [gpu for gpu in listed if isinstance(gpu, dict)] if isinstance(listed, list) else []

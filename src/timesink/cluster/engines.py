@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from timesink.cluster import RankFile
+from timesink.cluster import ENGINES, RankFile
 from timesink.cluster.map import Map, Summarised, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
 from timesink.records import Record
 from timesink.untrusted.plain_json import document
 
-ENGINES: Final = ("threads", "serial", "processes", "dask")
 # Tasks handed out per worker: enough to keep it busy, few enough that little waits in memory.
 _WINDOW: Final = 2
 # To hand out a task takes Dask a fifth of what it takes to read a rank: so many go out at once.

@@ -23,12 +23,13 @@ from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import longer_text, price, within_claim, worth_ms
 from timesink.diagnosis.registry import all_rules, find
 from timesink.diagnosis.rule import Limit, Rule
+from timesink.diagnosis.rule_names import check_limits
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.sharing import share_claims
 from timesink.diagnosis.undiagnosable import unclaimed
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Found, Note, Quantity, Ruling, Undecided
 from timesink.diagnosis.words import as_started, which_step
-from timesink.errors import UsageError, unknown
+from timesink.errors import UsageError
 from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
@@ -322,9 +323,7 @@ def _held(finding: Finding, trace: Trace) -> str:
 
 def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """``{"IDL101.idle_ratio": 0.2}`` as ``{"IDL101": {"idle_ratio": 0.2}}``."""
-    names = {f"{rule.code}.{name}" for rule in {*rules, *all_rules()} for name in rule.limits}
-    for name in sorted(set(overrides) - names):
-        raise unknown("limit", name, sorted(names), "timesink explain")
+    check_limits(overrides, frozenset(f"{rule.code}.{name}" for rule in rules for name in rule.limits))
     by_code: dict[str, dict[str, float]] = {}
     for key, value in overrides.items():
         code, _, name = key.partition(".")

@@ -10,9 +10,8 @@ from importlib import import_module
 from itertools import chain
 from types import ModuleType
 
-from timesink.diagnosis.rule import Rule, rule_texts
-from timesink.errors import unknown
-from timesink.knowledge.step_parts import Bottleneck
+from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule_names import rule_called, rules_called
 
 
 @cache
@@ -33,36 +32,18 @@ def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
 
 
 def find(code_or_name: str) -> Rule:
-    """The rule with that code or name, or the first that finds the cause of that name, in any case and with spaces too.
-    `UsageError` names the nearest ones."""
-    wanted = "-".join(code_or_name.lower().replace("_", " ").split())
-    cards = {rule: rule.card for rule in all_rules()}
-    for rule, card in cards.items():
-        if wanted in (card.code.lower(), card.name):
-            return rule
-    for rule, card in cards.items():
-        if Bottleneck.__members__.get(wanted.replace("-", "_").upper()) in causes_of(card.name):
-            return rule
-    shown = {name: f"{card.code} {card.name}" for card in cards.values() for name in (card.code, card.name)}
-    raise unknown("rule", code_or_name, shown, "timesink explain")
-
-
-def causes_of(name: str) -> frozenset[Bottleneck]:
-    """What the findings of the rule of that name can be called."""
-    texts = rule_texts(name)
-    told = (texts.said, *texts.variants.values())
-    return frozenset(Bottleneck(said["bottleneck"]) for said in told if said.get("bottleneck") in set(Bottleneck))
+    """The rule of that code, name or cause (`rule_names.rule_called`)."""
+    return _by_code()[rule_called(code_or_name).code]
 
 
 def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:
-    """The rules meant by codes, names, and beginnings of codes (`KRN`, `KRN1`); commas separate too. `UsageError` as
-    `find`.
-    """
-    found: dict[str, Rule] = {}
-    for part in (part.strip() for text in texts for part in text.split(",") if part.strip()):
-        several = [rule for rule in all_rules() if rule.code.startswith(part.upper())]
-        found |= {rule.code: rule for rule in several or [find(part)]}
-    return tuple(found.values())
+    """The rules meant by codes, names, and beginnings of codes (`rule_names.rules_called`)."""
+    return tuple(_by_code()[rule.code] for rule in rules_called(texts))
+
+
+@cache
+def _by_code() -> dict[str, Rule]:
+    return {rule.code: rule for rule in all_rules()}
 
 
 def rules_of(module: ModuleType) -> tuple[Rule, ...]:

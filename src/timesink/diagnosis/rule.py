@@ -144,7 +144,7 @@ class Texts(Record, eq=False):
     """What a rule says and what it compares. `said` has its templates by name: message, subject, advice, verify,
     otherwise; what a kind of program is told in other words is there too, as ``advice pytorch``. The first of the
     `facts` is the figure that its findings are about. `variants` are more texts of rows of one kind, by its name:
-    `words`, and others by theirs. `declared` are fields of `Rule`."""
+    `words`, and others by theirs. `declared` are fields of `Rule`, tables by name."""
 
     declared: Mapping[str, Any]
     said: Mapping[str, str]
@@ -182,9 +182,6 @@ def rule_texts(name: str) -> Texts:
         - Limit idle_ratio: > 0.03; below it Why and Source, and where it is not `ratio` Unit
         - Variant garbage_collection: its words; below it others, such as Bottleneck and Advice
     """
-    from timesink.model.tables import ALL
-
-    tables = {table.name: table for table in ALL}
     facts, limits, references = list[Fact](), dict[str, Limit](), list[str]()
     declared, said, variants = dict[str, Any](), {"bottleneck": name.replace("-", "_")}, dict[str, dict[str, str]]()
     for entry in f"\n{_parts(name)[1].strip()}".split("\n- ")[1:]:
@@ -206,7 +203,7 @@ def rule_texts(name: str) -> Texts:
         elif kind in ("Message", "Subject", "Advice", "Verify", "Otherwise", "Bottleneck"):
             said[key.lower()] = text
         elif kind in ("Needs", "Reads"):
-            declared[kind.lower()] = tuple(tables[table] for table in text.split(", "))
+            declared[kind.lower()] = tuple(text.split(", "))
         elif kind in ("Code", "Capture", "Since", "Symptom", "Every"):
             declared[key.lower().replace(" ", "_")] = True if text == "yes" else text
         else:
@@ -224,8 +221,11 @@ def _entry(lines: str) -> tuple[str, str]:
 
 def make_rule(name: str, check: Callable[[Trace, Limits], Verdict]) -> Rule:
     """The rule of that name, as its file declares it."""
-    texts = rule_texts(name)
-    return Rule(check=check, name=name, limits=texts.limits, references=texts.references, **texts.declared)
+    from timesink.model.tables import ALL
+
+    texts, tables = rule_texts(name), {table.name: table for table in ALL}
+    named = {key: tuple(map(tables.__getitem__, texts.declared.get(key, ()))) for key in ("needs", "reads")}
+    return Rule(check=check, name=name, limits=texts.limits, references=texts.references, **{**texts.declared, **named})
 
 
 def summary_of(doc: str) -> str:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.errors import UsageError, extra
@@ -129,15 +129,6 @@ def _base_128(number: int) -> Iterator[int]:
 
 HOST, PORT = "127.0.0.1", 9001  # the one port that the UI's content security policy lets it fetch from
 PATH = "/trace.pftrace"
-
-
-def checked_origin(origin: str) -> str:
-    """The origin, if it is one: scheme and host without a path. `UsageError` otherwise."""
-    parts = urlsplit(origin)
-    is_origin = parts.scheme in ("https", "http") and parts.netloc and f"{parts.scheme}://{parts.netloc}" == origin
-    if not is_origin:
-        raise UsageError(f"{origin!r} is not an origin", remedy="write it as https://ui.perfetto.dev")
-    return origin
 
 
 def deep_link(origin: str, window_ns: tuple[int, int] | None) -> str:

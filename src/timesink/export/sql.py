@@ -11,15 +11,14 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from importlib.resources import files
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 from timesink.errors import UsageError, extra
-from timesink.export import holdings
+from timesink.export.held import holdings
 from timesink.model.trace import Trace
 from timesink.records import Record
 
@@ -139,25 +138,6 @@ def _first_line(error: Exception) -> str:
 
 
 _HELP = "write SELECT ...; a trace alone lists its tables and columns, no trace shows queries"
-
-
-class Example(Record):
-    """A question and its SQL; `name` is what the command takes in place of a query."""
-
-    name: str
-    question: str
-    sql: str
-
-
-def _examples() -> Iterator[Example]:
-    """Those of `examples.sql`: a comment with name and question above each, a blank line below."""
-    for block in files("timesink.export").joinpath("examples.sql").read_text(encoding="utf-8").split("\n\n"):
-        head, *lines = block.strip().splitlines()
-        name, _, question = head.removeprefix("-- ").partition(": ")
-        yield Example(name, question, " ".join(lines))
-
-
-EXAMPLES = tuple(_examples())
 
 
 _CHUNK = 1 << 20

@@ -3,17 +3,19 @@
 Of a change it is said what to type, what it takes, which findings it answers, and how it is replayed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import numpy as np
-
-from timesink.errors import UsageError
-from timesink.model.trace import Trace
+from timesink.fixes.grammar import VERBS, Verb
 from timesink.recipes import Effort, Recipe, Words
 from timesink.records import Record
-from timesink.whatif import EVERYTHING, Change, Target
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+    from timesink.whatif import Change, Target
 
 
 class Offer(StrEnum):
@@ -28,11 +30,9 @@ Memory = Literal["", "unknown", "working", "again", "sent"]
 """What a fix takes of the device's memory: nothing, what no capture says, or a field of
 `diagnosis.plan.batch.DeviceMemory`."""
 
-Precondition = Callable[[Trace], str]
+Precondition = Callable[["Trace"], str]
 """Why a change cannot be followed, as far as a trace shows that; '' where it can."""
 Found = TypeVar("Found")
-_MOST_STREAMS: Final = 128  # grids that a device runs at once
-_ANY_ROWS: Final = np.zeros(1)
 _LAUNCH_RULES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"})
 
 
@@ -53,20 +53,6 @@ class Beside(Record):
 def _as_found(found: Change) -> Change:
     """What was found, where that is a change already."""
     return found
-
-
-class Verb(Record, eq=False):
-    """What a fix `takes` after its name where it is typed (`--change`), and what then is priced (`prices`).
-
-    `also` is another name that is understood. Where something must be given, or may be (in square brackets), that is a
-    target, KIND:REGEX. `options` takes the words of its own out of those after the name: it returns the rest, and
-    arguments for `Fix.change`.
-    """
-
-    takes: str
-    prices: str
-    also: str = ""
-    options: Callable[[list[str]], tuple[list[str], dict[str, Any]]] | None = None
 
 
 class BenchForm(Record):
@@ -109,7 +95,6 @@ class Fix(Record, eq=False):
     excludes: tuple[str, ...] = ()
     subsumes: tuple[str, ...] = ()
     memory: Memory = ""
-    verb: Verb | None = None
     find: Callable[[Trace], Iterable[Any]] | None = None
     aim: Callable[..., Iterable[Change]] | None = None
     change: Callable[..., Any] = _as_found
@@ -128,6 +113,11 @@ class Fix(Record, eq=False):
     def name(self) -> str:
         """Its name: of no other."""
         return self.words.name
+
+    @property
+    def verb(self) -> Verb | None:
+        """What can be said of it where it is typed (`grammar`)."""
+        return VERBS.get(self.name)
 
     @property
     def form(self) -> str:
@@ -183,6 +173,8 @@ def aimed(
 
 def everything(_: Trace) -> tuple[Target, ...]:
     """All that such a change can be made of."""
+    from timesink.whatif import EVERYTHING
+
     return (EVERYTHING,)
 
 
@@ -191,39 +183,10 @@ def on_rank(changes: Iterable[Change], rank: int) -> tuple[Change, ...]:
     return tuple(
         change
         for change in changes
-        if getattr(change, "device", (rank,))[0] == rank and getattr(change, "rows", _ANY_ROWS).size
+        if getattr(change, "device", (rank,))[0] == rank and _is_any(getattr(change, "rows", None))
     )
 
 
-def take_factor(words: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """The last word as a factor from 0 to 1."""
-    if len(words) != 2:
-        raise UsageError("a target and a factor are needed", remedy="write such as kernel:.*gemm.* 0.5")
-    try:
-        factor = float(words[1])
-    except ValueError as error:
-        raise UsageError(f"{words[1]!r} is not a factor", remedy="write a number such as 0.5") from error
-    if not 0 <= factor <= 1:
-        raise UsageError(f"the factor {factor:g} is not between 0 and 1", remedy="price what takes less time, not more")
-    return words[:1], {"factor": factor}
-
-
-def take_streams(words: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """The last word as a number of streams: at most as many grids as a device runs at once."""
-    if not words or not words[-1].isdigit() or not 2 <= int(words[-1][:4]) <= _MOST_STREAMS:
-        raise UsageError(f"a number of streams is needed, from 2 to {_MOST_STREAMS}", remedy="write such as streams 4")
-    return words[:-1], {"count": int(words[-1])}
-
-
-def take_workers(words: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """``workers=N``, if it is there."""
-    counts = [word.removeprefix("workers=") for word in words if word.startswith("workers=")]
-    if any(not count.isdigit() or int(count) < 1 for count in counts):
-        raise UsageError(f"{counts[-1]!r} is not a number of workers", remedy="write workers=4")
-    options = {"workers": int(counts[-1])} if counts else {}
-    return [word for word in words if not word.startswith("workers=")], options
-
-
-def take_direction(words: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """``d2h``, if it is the first word: copies to the host, not to the device."""
-    return (words[1:], {"direction": "d2h"}) if words[:1] == ["d2h"] else (words, {})
+def _is_any(rows: Any) -> bool:
+    """Whether there are rows; None is all of them."""
+    return rows is None or bool(rows.size)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from timesink.fixes import Fix, Verb, aimed, of, take_streams
+from timesink.fixes import Fix, aimed, of
 from timesink.fixes.replays import (
     drop_work,
     fill_warps,
@@ -65,14 +65,12 @@ def no_products(_: Trace, __: Target | None) -> str:
 
 FUSE_POINTWISE: Final = Fix(
     Words("fuse_pointwise"),
-    verb=Verb("[kernel:REGEX]", "runs of pointwise kernels as one"),
     find=pointwise_chains,
     aim=aimed(named_runs, fuse_pointwise),
     change=fuse_pointwise,
 )
 TUNE_PRODUCTS: Final = Fix(
     Words("tune_matmuls"),
-    verb=Verb("", "matmuls below what is attainable, with other tiles", also="tune-products"),
     find=short_products,
     change=half_the_way,
     none=no_products,
@@ -80,21 +78,16 @@ TUNE_PRODUCTS: Final = Fix(
 FUSE_TINY_KERNELS: Final = Fix(Words("fuse_tiny_kernels"), change=merge_tiny)
 FP32: Final = Fix(
     Words("fp32"),
-    verb=Verb("", "kernels in FP64 in FP32", also="precision fp32"),
     find=of(wide_kernels, "fp64"),
     change=narrow_fp64,
 )
 DROP_CASTS: Final = Fix(
     Words("drop_casts"),
-    verb=Verb("", "casts between floating types that nobody needs"),
     find=cast_kernels,
     change=drop_casts,
 )
 INDEPENDENT_STREAMS: Final = Fix(
     Words("streams"),
-    verb=Verb(
-        "[kernel:REGEX] N, or range:, op:, frame:", "small kernels of one stream on N streams", options=take_streams
-    ),
     find=one_stream_runs,
     aim=on_streams_of,
     change=on_streams,
@@ -102,13 +95,11 @@ INDEPENDENT_STREAMS: Final = Fix(
 )
 JOIN_GRAPHS: Final = Fix(
     Words("join_graphs"),
-    verb=Verb("", "compiled pieces as one graph"),
     find=broken_graphs,
     change=join_pieces,
 )
 OVERLAP_COLLECTIVES: Final = Fix(
     Words("overlap_collectives"),
-    verb=Verb("[collective:REGEX]", "collectives beside computation", also="overlap"),
     find=collectives,
     change=OverlapCollectives,
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from timesink.fixes import BenchForm, Fix, Offer, Verb, aimed, everything, of
+from timesink.fixes import BenchForm, Fix, Offer, aimed, everything, of
 from timesink.fixes.precisions import autocast, to_bf16, to_tf32
 from timesink.fixes.replays import (
     capture_beside,
@@ -56,7 +56,6 @@ TF32: Final = Fix(
     model.TF32,
     elsewhere="allow TF32 in matmuls; cuBLAS takes CUBLAS_TF32_TENSOR_OP_MATH",
     answers=("precision/tf32",),
-    verb=Verb("[kernel:REGEX]", "FP32 matmuls in TF32", also="precision tf32"),
     find=of(wide_kernels, "fp32"),
     aim=aimed(partial(named_kernels, "fp32"), to_tf32),
     change=to_tf32,
@@ -69,7 +68,6 @@ BF16: Final = Fix(
     answers=("precision/bf16_weights", "precision/tf32"),
     subsumes=("tf32",),
     minds=("compile", "compile_graph", "padding", "drop_debugging"),
-    verb=Verb("[kernel:REGEX]", "FP32 matmuls, and kernels around them, in bf16", also="precision bf16"),
     find=of(four_byte_kernels, "bf16"),
     aim=aimed(partial(named_to_cast, "fp32"), autocast),
     change=autocast,
@@ -99,7 +97,6 @@ FP16: Final = Fix(
     answers=("precision/fp16",),
     excludes=("bf16", "bf16_weights"),
     minds=("compile", "compile_graph", "padding", "drop_debugging"),
-    verb=Verb("[kernel:REGEX]", "FP32 matmuls, and kernels around them, in fp16", also="precision fp16"),
     find=of(four_byte_kernels, "fp16"),
     aim=aimed(partial(named_to_cast, "fp16"), autocast),
     change=autocast,
@@ -144,7 +141,6 @@ CUDA_GRAPH: Final = Fix(
     after=("remove_sync", "keep_memory"),
     excludes=("compile",),
     memory="working",
-    verb=Verb("[range:REGEX]", "CPU time between waits as graph launches", also="capture-graph"),
     find=everything,
     change=CaptureGraph,
     beside=capture_beside,
@@ -159,7 +155,6 @@ FUSED_ATTENTION: Final = Fix(
     elsewhere="compute attention in one kernel, which keeps no scores",
     answers=("attention_unfused",),
     minds=("bf16", "bf16_weights", "fp16"),
-    verb=Verb("", "attention as one fused kernel", also="fuse-attention"),
     find=unfused_attention,
     change=fuse_attention,
     beside=fuse_attention_beside,
@@ -170,7 +165,6 @@ FUSED_OPTIMIZER: Final = Fix(
     elsewhere="update all parameters in one kernel",
     answers=("optimizer_unfused",),
     subsumes=("foreach",),
-    verb=Verb("[range:REGEX]", "one fused optimizer step", also="fuse-optimizer"),
     find=unfused_steps,
     aim=fuse_named_optimizer,
     change=FuseOptimizer.of,

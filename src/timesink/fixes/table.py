@@ -8,14 +8,12 @@ numbers: ``scale kernel:.*gemm.* 0.5``, ``fused_attention``, ``streams range:hea
 names the change of its findings.
 """
 
-import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from timesink.errors import UsageError, did_you_mean
-from timesink.fixes import Fix, Verb, advised, compute, on_rank, take_factor, transfers, work
+from timesink.fixes import Fix, advised, compute, on_rank, transfers, work
+from timesink.fixes.grammar import typed_change
 from timesink.knowledge.programs import ProgramKind
-from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.trace import Trace
 from timesink.recipes import Words
 from timesink.recipes.table import RECIPES
@@ -48,46 +46,16 @@ def fixes_of(program: ProgramKind) -> tuple[Fix, ...]:
     return tuple(map(own, rows))
 
 
-_WORK: Final = "kernel:REGEX FACTOR, or collective:, op:, range:, frame:"
 EDITS: Final = (
-    Fix(
-        Words("scale"),
-        verb=Verb(_WORK, "how long its GPU work runs", options=take_factor),
-        change=lambda target, factor: ScaleKernels(target, Range.exact(factor)),
-    ),
-    Fix(
-        Words("scale_host"),
-        verb=Verb("op:REGEX FACTOR, or range:, frame:, call:", "how long its CPU time takes", options=take_factor),
-        change=ScaleHost,
-    ),
-    Fix(
-        Words("drop"),
-        verb=Verb("op:REGEX, or range:, kernel:", "what should not happen at all"),
-        change=DropOperator,
-    ),
+    Fix(Words("scale"), change=lambda target, factor: ScaleKernels(target, Range.exact(factor))),
+    Fix(Words("scale_host"), change=ScaleHost),
+    Fix(Words("drop"), change=DropOperator),
 )
 """What the what-if engine can do to any part of a program: no fix by itself."""
-
-_TAKES_NOTHING: Final = Verb("", "")
-GRAMMAR: Final[Mapping[str, Fix]] = {
-    **{
-        cause.value: Fix(Words(cause.value))
-        for cause in Bottleneck
-        if cause not in (Bottleneck.NONE, Bottleneck.UNDECIDED)
-    },
-    **{name: fix for fix in (*FIXES, *EDITS) for name in (fix.name, (fix.verb or _TAKES_NOTHING).also) if name},
-}
-"""Every name that a change is typed by: its own, in all that timesink prints; another of before; that of a cause."""
+_NAMED: Final = {fix.name: fix for fix in (*FIXES, *EDITS)}
 
 OF_A_LAYER: Final = ("cuda_graph", "fuse_pointwise", "streams 2", "tune_matmuls")
 """The actions that people take on one layer."""
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-")
-
-
-_PLAIN: Final = {_plain(name): name for name in GRAMMAR}
 
 
 class Asked(Record, eq=False):
@@ -115,29 +83,6 @@ class Asked(Record, eq=False):
 
 def parse_change(text: str) -> Asked:
     """The fix or edit that a line of text names; raises `UsageError` with the grammar where it names none."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-    lexer.whitespace_split, lexer.commenters, lexer.escape = True, "", ""
-    try:
-        words = list(lexer)
-    except ValueError as error:
-        raise UsageError(f"the change {text!r} has an open quotation: {error}") from error
-    names = (" ".join(words[:2]), " ".join(words[:1]))
-    name = next((name for name in names if _plain(name) in _PLAIN), None)
-    if name is None:
-        near = did_you_mean(_plain(names[1]), {_plain(fix.name): fix.name for fix in GRAMMAR.values()})
-        raise UsageError(f"unknown change {names[1]!r}", remedy=f"{near} `timesink plan` lists all".lstrip())
-    fix = GRAMMAR[_PLAIN[_plain(name)]]
-    verb, rest = fix.verb or _TAKES_NOTHING, words[len(name.split()) :]
-    if verb.options:
-        rest, options = verb.options(rest)
-    else:
-        options = {}
-    most = 1 if verb.takes else 0
-    if len(rest) > most:
-        count = "one target" if most else "no target"
-        raise UsageError(f"{name} takes {count}, not {' '.join(rest)!r}", remedy=f"write {fix.form}")
-    if most and not rest and not verb.takes.startswith("["):
-        raise UsageError(f"{name} needs a target", remedy=f"write {fix.form}")
-    return Asked(
-        fix, " ".join((fix.name, *words[len(name.split()) :])), Target.parse(rest[0]) if rest else None, options
-    )
+    typed = typed_change(text)
+    fix = _NAMED.get(typed.name) or Fix(Words(typed.name))  # a cause that no row answers
+    return Asked(fix, typed.label, Target.parse(typed.target) if typed.target else None, typed.options)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from timesink.fixes import BenchForm, Fix, Offer, Verb, everything, take_direction, take_workers
+from timesink.fixes import BenchForm, Fix, Offer, everything
 from timesink.fixes.replays import waits_that_may_go
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
 from timesink.model.trace import Trace
@@ -24,7 +24,6 @@ LOADER_WORKERS: Final = Fix(
     loading.LOADER_WORKERS,
     elsewhere="load batches in other processes",
     answers=("input_pipeline",),
-    verb=Verb("[range:REGEX] [workers=N]", "batches that come from workers", also="feed-loader", options=take_workers),
     find=loader,
     change=FeedLoader,
     same_kernels=True,
@@ -34,12 +33,6 @@ PIN_MEMORY: Final = Fix(
     loading.PIN_MEMORY,
     elsewhere="copy from pinned memory, asynchronously",
     answers=("pageable_copies",),
-    verb=Verb(
-        "[d2h] [TARGET]",
-        "pageable copies to the GPU (or CPU) by pinned memory, overlapped",
-        also="pin-copies",
-        options=take_direction,
-    ),
     find=everything,
     change=PinCopies,
     offer=Offer.UNASKED,
@@ -102,7 +95,6 @@ BUCKETS: Final = Fix(
 REMOVE_SYNC: Final = Fix(
     reads.REMOVE_SYNC,
     answers=("host_sync", "collective_awaited", "launch_bound/remove_sync"),
-    verb=Verb("[op:REGEX | range: | call:]", "waits that go"),
     find=waits_that_may_go,
     change=RemoveSyncs,
     offer=Offer.ALWAYS,

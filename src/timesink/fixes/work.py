@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.fixes import BenchForm, Fix, Offer, Verb
+from timesink.fixes import BenchForm, Fix, Offer
 from timesink.fixes.replays import (
     align_products,
     batch_calls_beside,
@@ -36,7 +36,6 @@ CHANNELS_LAST: Final = Fix(
     model.CHANNELS_LAST,
     elsewhere="keep one memory layout",
     answers=("layout_conversion",),
-    verb=Verb("", "copies and conversions that only change a layout", also="keep-layout"),
     find=layout_kernels,
     change=keep_layout,
     beside=keep_layout_beside,
@@ -46,7 +45,6 @@ CHANNELS_LAST: Final = Fix(
 PADDING: Final = Fix(
     Words("padding", "pad sizes to multiples of 8", Effort.LINES, "the padding's share of work and memory"),
     answers=("shape_alignment",),
-    verb=Verb("", "matmuls of operands padded to 16 bytes", also="align-products"),
     find=misaligned_products,
     change=align_products,
     offer=Offer.ALWAYS,
@@ -61,7 +59,6 @@ NO_RECOMPUTATION: Final = Fix(
 STREAMS: Final = Fix(
     Words("overlap_streams", "run independent work on several streams", Effort.LINES),
     answers=("stream_serialization", "one_stream"),
-    verb=Verb("", "streams that take turns at once"),
     find=serial_streams,
     change=overlap_streams,
 )
@@ -73,7 +70,6 @@ BATCH_SMALL_CALLS: Final = Fix(
         "right only where no call needs what another computes, which a capture does not show",
     ),
     answers=("small_grids",),
-    verb=Verb("", "kernels with too few blocks over all SMs", also="spread-grids"),
     find=small_grids,
     change=spread_grids,
     beside=batch_calls_beside,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
-from polars.exceptions import ComputeError
 
 from timesink._native import looked_up, may_match
 from timesink.model.arrays import BoolArray, Int8Array, IntArray
@@ -78,15 +77,6 @@ def _matched(names: pl.Series, pattern: str) -> BoolArray:
 
 
 _NOTHING_KNOWN: Int8Array = np.empty(0, np.int8)
-
-
-def pattern_fault(pattern: str) -> str | None:
-    """Why a text is no regular expression, in one line; None where it is one."""
-    try:
-        pl.Series([""]).str.contains(pattern)
-    except ComputeError as error:
-        return str(error).partition("\n\n")[0].strip().splitlines()[-1]
-    return None
 
 
 def of_each(names: pl.Series, function: Callable[[str], object], dtype: DType) -> pl.Series:

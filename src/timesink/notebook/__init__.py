@@ -135,7 +135,8 @@ def gate(capture: Capture, *limits: str, baseline: Capture | None = None, suite:
     >>> timesink.gate("run.json.gz", "mean(steps.period_ns) <= 100 ms").exit_code()
     0
     """
-    from timesink.verify.table_limits import gate_tables, parse_limit
+    from timesink.verify.limit_texts import parse_limit
+    from timesink.verify.table_limits import gate_tables
 
     held = None if baseline is None else trace_of(baseline)
     return gate_tables([parse_limit(text) for text in limits], trace_of(capture), held, suite)

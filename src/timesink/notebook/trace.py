@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from timesink.errors import UsageError, unknown
 from timesink.model import trace as model
 from timesink.model.presentable import Frames, given_as
+from timesink.model.span import Span
 from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES
-from timesink.model.window import Span, Window
+from timesink.model.window import Window
 from timesink.notebook.display import TimelinePicture, origin_of
 from timesink.records import field_names, replace
 from timesink.units import NS_PER_MS

@@ -14,8 +14,8 @@ from timesink.readers.formats import Reader, WindowReader, head_of, reader_of, r
 from timesink.untrusted.budget import ReadLimits, usual_limits
 
 if TYPE_CHECKING:
+    from timesink.model.span import Span
     from timesink.model.trace import Trace
-    from timesink.model.window import Span
 
 __all__ = ["ReadLimits", "Reader", "WindowReader", "head_of", "read", "reader_of", "readers", "trace_files"]
 
@@ -77,7 +77,7 @@ def _read(
     from concurrent.futures import ThreadPoolExecutor
     from os import cpu_count
 
-    from timesink.model.window import Span
+    from timesink.model.span import Span
     from timesink.readers.file import read_file, read_window
     from timesink.readers.ranks import join_traces
 

@@ -16,9 +16,10 @@ from threading import Event
 import polars as pl
 
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.model.span import Span
 from timesink.model.tables import COMPILE_EVENTS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
-from timesink.model.window import Span, Window
+from timesink.model.window import Window
 from timesink.readers.formats import OWN_LOG, OpenedFile, Reader, WindowReader, reader_of
 from timesink.readers.plausibility import make_plausible
 from timesink.readers.ranks import join_traces

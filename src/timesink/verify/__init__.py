@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from timesink.errors import TimesinkError
+from timesink.errors import TimesinkError, UsageError
+from timesink.untrusted import is_made_of
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.whole_file import write_whole
 
@@ -18,6 +19,21 @@ LONGEST_RUN_S: Final = 1800
 
 SIGNIFICANT = 6
 _EXACT = 2**53  # whole numbers a double holds exactly
+
+
+_LONGEST_SUITE = 80  # it becomes a folder
+
+
+def check_suite(name: str) -> None:
+    """`UsageError` where the suite's name is no plain file name."""
+    if not (name[:1].isalnum() and is_made_of(name, "_.-") and len(name) <= _LONGEST_SUITE):
+        raise UsageError(f"{name!r} is not a name for a suite", remedy="use letters, digits, '.', '_' and '-'")
+
+
+def check_history(path: Path) -> None:
+    """`UsageError` where no file of run means is."""
+    if not path.is_file():
+        raise UsageError(f"there is no history at {path}", remedy='let the trunk job append {"mean": seconds} lines')
 
 
 class BrokenRecord(TimesinkError):

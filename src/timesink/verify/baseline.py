@@ -12,10 +12,9 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
-from timesink.errors import UsageError, did_you_mean, unknown
+from timesink.errors import UsageError, did_you_mean
 from timesink.records import Record, as_plain, field, from_plain, replace
-from timesink.untrusted import is_made_of
-from timesink.verify import BrokenRecord, calibration, load, text_of, write
+from timesink.verify import BrokenRecord, calibration, check_suite, load, text_of, write
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, accepting, differences
@@ -29,7 +28,6 @@ STATISTIC: Mapping[str, Any] = {
     "interval": "t prediction interval of log means",
     "level": BASELINE_LEVEL,
 }
-_LONGEST_SUITE = 80  # it becomes a folder
 
 
 class BaselineRun(Record):
@@ -78,8 +76,7 @@ class Unusable(Record):
 
 def location(root: Path, suite: str, environment: Environment) -> Path:
     """`<root>/baselines/<suite>/<environment key>.json`. `UsageError` where the suite's name is no plain file name."""
-    if not (suite[:1].isalnum() and is_made_of(suite, "_.-") and len(suite) <= _LONGEST_SUITE):
-        raise UsageError(f"{suite!r} is not a name for a suite", remedy="use letters, digits, '.', '_' and '-'")
+    check_suite(suite)
     return root / "baselines" / suite / f"{environment.key}.json"
 
 
@@ -202,18 +199,16 @@ def check_kept_file(path: Path) -> KeptFile:
 
 def _list_choices(path: Path) -> str:
     """What a configuration chooses. `UsageError` for a rule or a limit that there is not."""
-    from timesink.diagnosis.registry import all_rules, find_all
+    from timesink.diagnosis.rule_names import check_limits, rules_called
     from timesink.untrusted import configuration
-    from timesink.verify.table_limits import parse_limit
+    from timesink.verify.limit_texts import parse_limit
 
     found = configuration.read(path)
     if found is None:
         return "no [tool.timesink]"
     try:
-        find_all(found.skip)
-        known = [f"{rule.code}.{name}" for rule in all_rules() for name in rule.limits]
-        if absent := next((name for name in found.limits if name not in known), None):
-            raise unknown("limit", absent, known, "timesink explain")
+        rules_called(found.skip)
+        check_limits(found.limits)
         budgets = [parse_limit(text) for suite in found.suites.values() for text in suite.get("limits", ())]
     except UsageError as error:
         raise UsageError(f"{found.path}: {error.message}", remedy=error.remedy) from error

@@ -15,7 +15,7 @@ from scipy import stats
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.records import Record
-from timesink.verify import limits
+from timesink.verify import check_history, limits
 from timesink.verify.counters import _finite, _json
 from timesink.verify.outcomes import ChangeVerdict, Effect, GateResult, GateRow, Outcome, Reason, inconclusive
 from timesink.verify.statistics import lag1_correlation
@@ -123,8 +123,7 @@ def _describe_change(logs: Float64Array, change: ChangePoint, threshold_ratio: f
 
 def read_history(path: Path) -> list[float]:
     """Run means, oldest first, from JSON lines with a number at ``mean``."""
-    if not path.is_file():
-        raise UsageError(f"there is no history at {path}", remedy='let the trunk job append {"mean": seconds} lines')
+    check_history(path)
     means = []
     for place, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
         if not line.strip():

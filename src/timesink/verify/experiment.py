@@ -8,7 +8,6 @@ Where the interval decides nothing, or the runs forbid a verdict, the reason and
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -216,9 +215,7 @@ def _provenance(pair: Pair) -> tuple[str, ...]:
 
 def check_plan(plan: ExperimentPlan) -> None:
     """`UsageError` where a plan cannot be carried out."""
-    if not plan.looks or plan.looks[0] < limits.MIN_PAIRS or any(a >= b for a, b in pairwise(plan.looks)):
-        remedy = "give rising numbers of pairs, the first at least 2, such as 6,12,18"
-        raise UsageError(f"the looks {plan.looks} are no rising numbers of pairs", remedy=remedy)
+    limits.check_looks(plan.looks)
     if not 0 < plan.alpha < 1 or not plan.threshold_ratio > 0:
         what = f"alpha {plan.alpha} and threshold {plan.threshold_ratio} are out of range"
         raise UsageError(what, remedy="give an alpha between 0 and 1 and a threshold above 0")

@@ -1,6 +1,10 @@
 """The thresholds of experiments in one place, each with its reason and its source."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
+
+from timesink.errors import UsageError
 
 # Shares of a time. Project defaults, to be set per suite: smaller changes of a step do not matter in practice, and
 # single kernels vary more than steps.
@@ -67,3 +71,10 @@ HISTORY_AFTER: Final = 5  # a block of three cannot separate fewer points after 
 HISTORY_PERMUTATIONS: Final = 999  # resolves p to 0.001
 HISTORY_LAG1_FREE: Final = 0.1  # under it single points may be permuted
 HISTORY_LAG1_UNSTABLE: Final = 0.5  # past it no permutation test keeps its error rate
+
+
+def check_looks(looks: Sequence[int]) -> None:
+    """`UsageError` for numbers of pairs after which nothing can be looked at."""
+    if not looks or looks[0] < MIN_PAIRS or any(a >= b for a, b in pairwise(looks)):
+        remedy = "give rising numbers of pairs, the first at least 2, such as 6,12,18"
+        raise UsageError(f"the looks {looks} are no rising numbers of pairs", remedy=remedy)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from timesink.errors import UsageError, unknown
+from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
+from timesink.knowledge.metric_names.sheet_figures import SHEET_COLUMNS, check_column
 from timesink.measures.counters.causes import limiter_words
 from timesink.measures.counters.checks import check_limits, checks_of
 from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.counters.machine_roofs import LeastBytes, least_bytes
-from timesink.measures.counters.sheet import FIGURES, VERDICT, Figure, KernelSheet, Value, kernel_sheets, verdict_of
+from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets, verdict_of
 from timesink.model.trace import Trace
 from timesink.rules.ncu.causes import actions
 from timesink.views import Cell, Field, Page, Sheet, declare, sheet_of
@@ -38,7 +39,7 @@ _VERDICT_FIELDS = {
 Least = Mapping[tuple[int, int], LeastBytes]
 """By rank and number of the launch."""
 NOT_KNOWN: Least = {}
-ALL_COLUMNS = (*VERDICT, *(figure.key for figure in FIGURES))
+ALL_COLUMNS = SHEET_COLUMNS
 _FIGURES = {figure.key: figure for figure in FIGURES}
 
 
@@ -191,15 +192,10 @@ def table_page(sheets: Sequence[KernelSheet], columns: Sequence[str], sort: str 
 def table_of(sheets: Sequence[KernelSheet], columns: Sequence[str]) -> Sheet:
     """A row per launch, in this order: its number, its name, these columns. `UsageError` for an unknown one."""
     for key in columns:
-        _check_column(key)
+        check_column(key)
     shown = (_VERDICT_FIELDS.get(key) or _field(_FIGURES[key]) for key in columns)
     rows = ((sheet.kernel.profile, sheet.kernel.name, *_cells(sheet, columns)) for sheet in sheets)
     return sheet_of("kernels", "kernels", rows, declare("id, kernel [kernel]", *shown))
-
-
-def _check_column(key: str) -> None:
-    if key not in ALL_COLUMNS:
-        raise unknown("column", key, list(ALL_COLUMNS), "timesink query REPORT")
 
 
 def _field(figure: Figure) -> Field:
@@ -216,7 +212,7 @@ def sorted_by(sheets: Sequence[KernelSheet], sort: str | None) -> list[KernelShe
     """The sheets with the largest figure first, texts by the alphabet, those without one last."""
     if sort is None:
         return list(sheets)
-    _check_column(sort)
+    check_column(sort)
 
     def order(sheet: KernelSheet) -> tuple[int, float, str]:
         value = next(_cells(sheet, [sort]))

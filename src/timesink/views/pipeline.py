@@ -8,7 +8,6 @@ from typing import Final, Self
 
 import polars as pl
 
-from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.profiler_texts import STAGE_RUN
 from timesink.measures.communication.depths import Depths, Stage, depths
@@ -25,6 +24,7 @@ from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
 from timesink.views import Cell, Field, Page, Sheet, declare, listed, sheet_of
 from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
+from timesink.views.stage_parts import parts_named
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
 _ITEMS_SHOWN: Final = 12  # of a text, so that it stays on one screen
@@ -91,7 +91,7 @@ class Staged(Record):
     def logged(cls, paths: Sequence[Path], unit: str = "s", columns: str = "", skip: int = 0) -> Self:
         """What `paths` logged. `columns` names parts, ``encode=t_in..t_out,send=t_out..t_sent``; '' for those that are
         named by custom."""
-        return cls(read_stage_logs(logs_of_ranks(paths), unit, parts_of(columns), skip))
+        return cls(read_stage_logs(logs_of_ranks(paths), unit, [Part(*part) for part in parts_named(columns)], skip))
 
     @classmethod
     def traced(cls, trace: Trace, skip: int = 0) -> Self:
@@ -196,18 +196,6 @@ def _schedules(plan: Schedule) -> Sheet:
 
 def _failed(missed: Sequence[str]) -> str:
     return f"; FAILED: {', '.join(missed)}" if missed else ""
-
-
-def parts_of(columns: str) -> list[Part]:
-    """The parts that a text names. Raises `UsageError` for what names none."""
-    parts = []
-    for text in filter(None, columns.split(",")):
-        name, _, ends = text.partition("=")
-        begin, _, end = ends.partition("..")
-        if not (name.strip() and begin.strip() and end.strip()):
-            raise UsageError(f"--columns: {text!r} is not a part", remedy="write NAME=BEGIN..END, several with commas")
-        parts.append(Part(name.strip(), begin.strip(), end.strip()))
-    return parts
 
 
 def statement(logs: StageLogs) -> str:

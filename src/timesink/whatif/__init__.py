@@ -16,7 +16,8 @@ from timesink.knowledge.assumptions import Assumption
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import matches, pattern_fault
+from timesink.model.names import matches
+from timesink.model.patterns import part_named, pattern_fault
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.records import Record, field
 from timesink.whatif.graph import Graph
@@ -125,12 +126,7 @@ class Target(Record):
     @classmethod
     def parse(cls, text: str) -> Target:
         """From `kind:pattern`; raises `UsageError` for an unknown kind or a pattern that is no regular expression."""
-        kind, colon, pattern = text.partition(":")
-        known = [k for k in get_args(Kind) if k not in ("any", "windows")]
-        if not colon or kind not in known:
-            raise UsageError(
-                f"{text!r} names no part of a program", remedy=f"write KIND:REGEX, KIND one of {', '.join(known)}"
-            )
+        kind, pattern = part_named(text)
         if reason := pattern_fault(pattern):
             raise UsageError(f"{pattern!r} is not a regular expression: {reason}")
         return next(cls(k, pattern) for k in get_args(Kind) if k == kind)

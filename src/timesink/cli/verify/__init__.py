@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from timesink.cli import asked
 from timesink.cli.options import (
     ALLOW_WRITES,
     EXIT_ZERO,
@@ -58,14 +59,14 @@ class Sides(Record, kw_only=True):
 
     def commands(self) -> Mapping[Side, Command]:
         """The two sides. `UsageError` where the options do not name two."""
-        from timesink.verify.environment import Command
-
         if self.toggle is None:
             if not (self.before and self.after) or self.program:
                 raise UsageError(
                     "two sides are needed",
                     remedy="give --before 'CMD' and --after 'CMD', or --toggle NAME=A/B -- CMD...",
                 )
+            from timesink.verify.environment import Command
+
             return {"before": Command.parse(self.before), "after": Command.parse(self.after)}
         name, equals, values = self.toggle.partition("=")
         old, slash, new = values.partition("/")
@@ -80,10 +81,10 @@ class Sides(Record, kw_only=True):
 
 def one_command(program: Sequence[str] | None) -> Command:
     """The program after `--`."""
-    from timesink.verify.environment import Command
-
     if not program:
         raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")
+    from timesink.verify.environment import Command
+
     return Command(tuple(program))
 
 
@@ -103,6 +104,7 @@ class StepTimeOptions(Record, kw_only=True):
             "REGEX",
             "Read step times from the output; a group (?P<ms>...) (or s, us, ns) holds value and unit.",
             rare=True,
+            must=asked.expression_of("--step-pattern"),
         ),
     ] = None
     check_pattern: Annotated[
@@ -112,6 +114,7 @@ class StepTimeOptions(Record, kw_only=True):
             "REGEX",
             "What each run printed of its result (a loss, a checksum); the last match must agree.",
             rare=True,
+            must=asked.expression_of("--check-pattern"),
         ),
     ] = None
     steps_json: Annotated[
@@ -126,8 +129,6 @@ class StepTimeOptions(Record, kw_only=True):
 
     def source(self) -> StepSource:
         """The source of step times that the options describe."""
-        from timesink.verify.runs import FoundSteps, JsonFile, OutputPattern, WholeRuns, check_pattern
-
         given = {"--whole": self.whole, "--step-pattern": self.step_pattern, "--steps-json": self.steps_json}
         if len(chosen := [name for name, value in given.items() if value]) > 1:
             raise UsageError("step times come from one place", remedy=f"give {' or '.join(chosen)}, not both")
@@ -135,11 +136,13 @@ class StepTimeOptions(Record, kw_only=True):
             raise UsageError(
                 f"--steps ends no run with {chosen[0]}", remedy=f"leave one of --steps and {chosen[0]} out"
             )
+        if self.steps_json and self.check_pattern:
+            raise UsageError(
+                "--check-pattern reads the output", remedy="write the key check into the file of --steps-json"
+            )
+        from timesink.verify.runs import FoundSteps, JsonFile, OutputPattern, WholeRuns, check_pattern
+
         if self.steps_json:
-            if self.check_pattern:
-                raise UsageError(
-                    "--check-pattern reads the output", remedy="write the key check into the file of --steps-json"
-                )
             path, _, key = self.steps_json.partition(":")
             return JsonFile(Path(path), key)
         if self.step_pattern:
@@ -169,13 +172,18 @@ class Looks(Record, kw_only=True):
             "--at-least",
             "RATIO",
             "Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
+            must=asked.speed_up,
         ),
     ] = None
     pairs: Annotated[
-        str, Option("--pairs", "N,N,...", "Numbers of pairs after which to look [6,12,18,30].", rare=True)
+        str,
+        Option("--pairs", "N,N,...", "Numbers of pairs after which to look [6,12,18,30].", rare=True, must=asked.pairs),
     ] = ""
     check_tolerance: Annotated[
-        str, Option("--check-tolerance", "SHARE", "Results that are numbers may differ by this.", rare=True)
+        str,
+        Option(
+            "--check-tolerance", "SHARE", "Results that are numbers may differ by this.", rare=True, must=asked.share
+        ),
     ] = "0"
 
     def plan(self, within_s: float = math.inf) -> ExperimentPlan:
@@ -183,40 +191,14 @@ class Looks(Record, kw_only=True):
         from timesink.verify import limits
         from timesink.verify.experiment import ExperimentPlan
 
-        try:
-            pairs = tuple(int(part) for part in self.pairs.split(",")) if self.pairs else limits.LOOKS
-        except ValueError:
-            raise UsageError(f"{self.pairs!r} are not numbers of pairs", remedy="write them as 6,12,18,30") from None
         return ExperimentPlan(
-            threshold_ratio=share(self.threshold),
-            looks=pairs,
+            threshold_ratio=asked.share(self.threshold),
+            looks=asked.pairs(self.pairs) if self.pairs else limits.LOOKS,
             within_s=math.inf if self.pairs else within_s,
-            check_tolerance_ratio=share(self.check_tolerance),
+            check_tolerance_ratio=asked.share(self.check_tolerance),
             statistic=self.statistic,
-            least_speed_up=None if self.at_least is None else speed_up(self.at_least),
+            least_speed_up=None if self.at_least is None else asked.speed_up(self.at_least),
         )
-
-
-def speed_up(text: str) -> float:
-    """The ratio before / after that a text such as ``1.1`` or ``1.1x`` means. `UsageError` unless it is above 1."""
-    try:
-        value = float(text.strip().removesuffix("x"))
-    except ValueError:
-        value = 0.0
-    if not 1 < value < math.inf:
-        raise UsageError(f"{text!r} is not a speed-up", remedy="write it as 1.1: 10 % more steps in the same time")
-    return value
-
-
-def share(text: str) -> float:
-    """The ratio that a text such as ``2%`` or ``0.02`` means. `UsageError` unless it is at least 0 and below 1."""
-    try:
-        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise UsageError(f"{text!r} is not a share", remedy="write it as 2% or 0.02")
-    return value
 
 
 class WorkFacts(Record, kw_only=True):
@@ -224,7 +206,9 @@ class WorkFacts(Record, kw_only=True):
 
     config_file: Annotated[
         list[Path] | None,
-        Option("--config-file", "FILE", "A file that is part of the work; may be repeated.", rare=True),
+        Option(
+            "--config-file", "FILE", "A file that is part of the work; may be repeated.", rare=True, must=asked.there
+        ),
     ] = None
     fact: Annotated[list[str] | None, FACT] = None
 
@@ -272,9 +256,12 @@ class GateOutput(PageOutput, kw_only=True):
     """Where the result of a gate goes, and what the exit code says of it."""
 
     form: Annotated[Format | None, Option("--format -f", "FORMAT", writes=("GateResult",))] = None
-    junit_xml: Annotated[Path | None, Option("--junit-xml", "FILE", "Also as JUnit XML.", rare=True)] = None
+    junit_xml: Annotated[
+        Path | None, Option("--junit-xml", "FILE", "Also as JUnit XML.", rare=True, must=asked.place)
+    ] = None
     comment: Annotated[
-        Path | None, Option("--comment", "FILE", "Also as a pull-request comment (Markdown).", rare=True)
+        Path | None,
+        Option("--comment", "FILE", "Also as a pull-request comment (Markdown).", rare=True, must=asked.place),
     ] = None
     strict: Annotated[bool, Option("--strict", "", "Exit with 3 if inconclusive.")] = False
     exit_zero: Annotated[bool, EXIT_ZERO] = False

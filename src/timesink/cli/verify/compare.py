@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from timesink.cli import asked
 from timesink.cli.options import CODE_QUALITY, NO_CACHE, THRESHOLD, Stepping, of_run, read_traces
 from timesink.cli.output import working
 from timesink.cli.parameters import Argument, Option
-from timesink.cli.verify import GateOutput, share
+from timesink.cli.verify import GateOutput
 from timesink.errors import UsageError
 from timesink.records import Record
 
@@ -24,10 +25,12 @@ class Judgement(Record, kw_only=True):
     """What a difference is held against: how much runs of an unchanged program differ, and which facts may."""
 
     calibration: Annotated[
-        Path | None, Option("--calibration", "FILE", "Run-to-run deviation from timesink gate calibrate.")
+        Path | None,
+        Option("--calibration", "FILE", "Run-to-run deviation from timesink gate calibrate.", must=asked.there),
     ] = None
     assume_run_sd: Annotated[
-        str | None, Option("--assume-run-sd", "SHARE", "Assume this deviation; the verdict can fail no gate.")
+        str | None,
+        Option("--assume-run-sd", "SHARE", "Assume this deviation; the verdict can fail no gate.", must=asked.share),
     ] = None
     threshold: Annotated[str, THRESHOLD] = "2%"
     allow_env_diff: Annotated[
@@ -36,15 +39,15 @@ class Judgement(Record, kw_only=True):
 
     def deviation(self) -> RunDeviation | None:
         """As the options say, if they do."""
-        from timesink.verify.calibration import RunDeviation, read
-
         if self.calibration and self.assume_run_sd:
             raise UsageError(
                 "the deviation is measured or assumed", remedy="give --calibration or --assume-run-sd, not both"
             )
+        from timesink.verify.calibration import RunDeviation, read
+
         if self.calibration is not None:
             return RunDeviation.measured(read(self.calibration))
-        return RunDeviation.stated(share(self.assume_run_sd)) if self.assume_run_sd is not None else None
+        return RunDeviation.stated(asked.share(self.assume_run_sd)) if self.assume_run_sd is not None else None
 
 
 def compare(
@@ -95,7 +98,7 @@ def compare(
         result = compare_captures(
             traces,
             _diagnoses(traces),
-            threshold_ratio=share(judged.threshold),
+            threshold_ratio=asked.share(judged.threshold),
             deviation=deviation,
             facts=capture_facts((before, after), traces),
             allowed=judged.allow_env_diff or (),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from timesink import __version__
+from timesink.cli import asked
 from timesink.cli.options import CODE_QUALITY, OPEN_METRICS, OUTPUT, PROGRAM, ROOT, SUITE, PageOutput, read_traces
 from timesink.cli.output import Sink, sink
 from timesink.cli.parameters import Argument, Commands, Option
@@ -21,7 +22,6 @@ from timesink.cli.verify import (
     captured,
     counters,
     one_command,
-    share,
 )
 from timesink.errors import UsageError
 from timesink.records import Record, replace
@@ -39,10 +39,17 @@ class GatedCounters(Record, kw_only=True):
 
     metrics: Annotated[
         Path | None,
-        Option("--metrics", "FILE", "Counters to gate, as JSON: {name: {value, unit, how, better}}.", rare=True),
+        Option(
+            "--metrics",
+            "FILE",
+            "Counters to gate, as JSON: {name: {value, unit, how, better}}.",
+            rare=True,
+            must=asked.there,
+        ),
     ] = None
     metrics_before: Annotated[
-        Path | None, Option("--metrics-before", "FILE", "The same file from the unchanged program.", rare=True)
+        Path | None,
+        Option("--metrics-before", "FILE", "The same file from the unchanged program.", rare=True, must=asked.there),
     ] = None
     capture: Annotated[
         list[Path] | None,
@@ -50,13 +57,15 @@ class GatedCounters(Record, kw_only=True):
             "--capture",
             "TRACE",
             "A profile of the changed program, or a log of its compiler (repeatable): shares and counts are gated.",
+            must=asked.there,
         ),
     ] = None
     capture_before: Annotated[
-        list[Path] | None, Option("--capture-before", "TRACE", "The same of the unchanged program.", rare=True)
+        list[Path] | None,
+        Option("--capture-before", "TRACE", "The same of the unchanged program.", rare=True, must=asked.there),
     ] = None
     share_tolerance: Annotated[
-        str, Option("--share-tolerance", "SHARE", "Shares may differ by this, in points.", rare=True)
+        str, Option("--share-tolerance", "SHARE", "Shares may differ by this, in points.", rare=True, must=asked.share)
     ] = "2%"
 
     @property
@@ -99,7 +108,12 @@ class GateReports(GateOutput, kw_only=True):
 def gate(
     history: Annotated[
         Path | None,
-        Option("--history", "FILE", 'Look for a lasting change in these run means (JSON lines with "mean").'),
+        Option(
+            "--history",
+            "FILE",
+            'Look for a lasting change in these run means (JSON lines with "mean").',
+            must=asked.history,
+        ),
     ] = None,
     *,
     sides: Sides,
@@ -122,33 +136,35 @@ def gate(
     5: a program failed.
     """
     target = writing.sink([*([history] if history else ()), *measured.files])
-    source = times.source()
     if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
     if history is not None and (sides.are_two or sides.program):
         raise UsageError("--history: runs nothing", remedy="leave the commands out, or leave that out")
-    profile, tolerance = captured(measured.capture), share(measured.share_tolerance)
+    commands = sides.commands() if sides.are_two else None
+    program = None if commands or history or (measured.are_two and not sides.program) else one_command(sides.program)
+    source = times.source()
+    profile, tolerance = captured(measured.capture), asked.share(measured.share_tolerance)
     new = counters(measured.metrics, profile)
-    if measured.are_two and not (history or sides.are_two or sides.program):
+    if not (history or commands or program):
         result = _counts_alone(stored.suite, measured, new, profile, tolerance)
     elif history is not None:
         from timesink.verify.changepoint import gate_history
 
-        result = gate_history(history, stored.suite, share(looks.threshold))
-    elif sides.are_two:
+        result = gate_history(history, stored.suite, asked.share(looks.threshold))
+    elif commands is not None:
         from timesink.verify.counters import gate_counters
         from timesink.verify.gate import two_sides
         from timesink.verify.limits import GATE_S
 
-        with session.launcher(sides.commands(), source) as launcher:
+        with session.launcher(commands, source) as launcher:
             result = two_sides(looks.plan(GATE_S), launcher, stored.suite, session.tell)
         old = counters(measured.metrics_before, captured(measured.capture_before))
         result = replace(result, rows=(*result.rows, *gate_counters(old, new, share_tolerance=tolerance)))
     else:
         from timesink.verify.gate import StoredGate
 
-        program = one_command(sides.program)
-        kept = StoredGate(stored.root, stored.suite, share(looks.threshold), tolerance, stored.canary)
+        assert program is not None
+        kept = StoredGate(stored.root, stored.suite, asked.share(looks.threshold), tolerance, stored.canary)
         with session.launcher({"before": program, "after": program}, source) as launcher:
             workload = work.workload(program, times.facts)
             result = kept.run(
@@ -175,7 +191,8 @@ def limits(
         Argument("PATH", "Traces or reports whose numbers are held to each --limit; several are the ranks of one job."),
     ] = None,
     baseline: Annotated[
-        list[Path] | None, Option("--baseline", "TRACE", "The trace or report that limits are relative to.")
+        list[Path] | None,
+        Option("--baseline", "TRACE", "The trace or report that limits are relative to.", must=asked.there),
     ] = None,
     limit: Annotated[
         list[str] | None,
@@ -184,6 +201,7 @@ def limits(
             "LIMIT",
             "Such as 'dram_pct >= 0.95x', 'mean(kernels.mean_ns[name~gemm]) <= 3 us', "
             "'call_times.time_ratio[name=cudaLaunchKernel] +- 2 points'; repeatable.",
+            must=asked.table_limit,
         ),
     ] = None,
     suite: Annotated[str, SUITE] = "",
@@ -204,9 +222,13 @@ def limits(
         raise UsageError(
             "no limits are given", remedy=f"add --limit 'sum(kernels.count) <= 2700', or limits to {where}"
         )
-    from timesink.verify.table_limits import gate_tables, parse_limit
+    from timesink.verify.limit_texts import needs_other, parse_limit
 
     bounds = [parse_limit(text) for text in limit]
+    if relative := next((bound for bound in bounds if bound.needs_other and not baseline), None):
+        raise needs_other(relative)
+    from timesink.verify.table_limits import gate_tables
+
     old = read_traces(baseline) if baseline else None
     return writing.report(gate_tables(bounds, read_traces(held), old, suite), target)
 
@@ -246,15 +268,15 @@ def update(
     session: RunSession,
 ) -> int:
     """Run the program, add its runs to the baseline of this environment, and show the difference."""
-    from timesink.verify import baseline as baselines
-    from timesink.verify.baseline import add_runs
-    from timesink.verify.environment import environment
-
     if not reason.strip():
         raise UsageError("an update needs a reason", remedy="say why with --reason")
     if added.runs < 1:
         raise UsageError(f"{added.runs} runs add nothing", remedy="make at least 1, better 10")
     command = one_command(program)
+    from timesink.verify import baseline as baselines
+    from timesink.verify.baseline import add_runs
+    from timesink.verify.environment import environment
+
     here = environment(command)
     workload = work.workload(command, times.facts)
     path = baselines.location(added.root, added.suite, here)

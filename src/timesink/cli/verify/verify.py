@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from timesink.cli import completion
+from timesink.cli import asked, completion
 from timesink.cli.options import OPEN_METRICS, PROGRAM, ROOT, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.parameters import Argument, Commands, Option
@@ -22,7 +22,6 @@ from timesink.verify.outcomes import Outcome
 
 if TYPE_CHECKING:
     from timesink.verify.experiment import Verification
-    from timesink.verify.ledger import Gain
 
 
 class LedgerEntry(Record, kw_only=True):
@@ -97,17 +96,18 @@ def calibrate(
     Two captures can be compared only where this is known: `timesink compare --calibration FILE`. Another session adds
     to the record.
     """
-    from timesink.verify import calibration
-    from timesink.verify.environment import environment
-    from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.limits import CALIBRATION_RUNS
-    from timesink.views.verify import calibration_page
 
     target = writing.sink()
     if runs < CALIBRATION_RUNS:
         raise UsageError(f"{runs} runs are too few", remedy=f"make at least {CALIBRATION_RUNS}")
     command = one_command(program)
     source = times.source()
+    from timesink.verify import calibration
+    from timesink.verify.environment import environment
+    from timesink.verify.experiment import ExperimentPlan
+    from timesink.views.verify import calibration_page
+
     here = environment(command)
     path = calibration.location(root, here, work.workload(command, times.facts))
     with session.launcher({"before": command, "after": command}, source) as launcher:
@@ -145,7 +145,6 @@ def show(
 
 def _list(root: Path, number: int | None, writing: PageOutput) -> int:
     from timesink.verify import ledger
-    from timesink.views.verify import ledger_page
 
     entries = ledger.read(root / "ledger.jsonl")
     if number is not None:
@@ -153,6 +152,8 @@ def _list(root: Path, number: int | None, writing: PageOutput) -> int:
         entries = [entry for entry in entries if entry.number == number]
         if not entries:
             raise UsageError(f"the ledger has no entry {number}", remedy=f"its entries: {known}")
+    from timesink.views.verify import ledger_page
+
     writing.sink().show(ledger_page(entries))
     return 0
 
@@ -160,19 +161,21 @@ def _list(root: Path, number: int | None, writing: PageOutput) -> int:
 def add(
     context: click.Context,
     hypothesis: Annotated[str, Argument("HYPOTHESIS", "What should get faster, and why.")],
-    finding: Annotated[str, Option("--finding", "CODE", "The finding it rests on.", complete=completion.rules)] = "",
+    finding: Annotated[
+        str, Option("--finding", "CODE", "The finding it rests on.", complete=completion.rules, must=asked.rule)
+    ] = "",
     predicted: Annotated[
-        str | None, Option("--predicted", "LOW,VALUE,HIGH", "Milliseconds per step it should win.")
+        str | None, Option("--predicted", "LOW,VALUE,HIGH", "Milliseconds per step it should win.", must=asked.gain)
     ] = None,
     change: Annotated[str, Option("--change", "TEXT", "The commit, or what is changed.")] = "",
 ) -> int:
     """Open an entry, before the change is verified."""
-    from timesink.diagnosis.registry import find
+    from timesink.diagnosis.rule_names import rule_called
     from timesink.verify import ledger
 
-    code = find(finding).code if finding else ""
+    code = rule_called(finding).code if finding else ""
     path = context.obj / "ledger.jsonl"
-    entry = ledger.add(path, hypothesis, code, _gain(predicted), change)
+    entry = ledger.add(path, hypothesis, code, asked.gain(predicted) if predicted else None, change)
     sink(None, None, True).write(
         f"Entry {entry.number} is open in {path}. `timesink verify --ledger {entry.number}` closes it with what it "
         "measures.\n"
@@ -189,7 +192,10 @@ def close(
     measured: Annotated[
         str | None,
         Option(
-            "--measured", "BEFORE,AFTER", "Milliseconds of a step before and after it, or LOW,VALUE,HIGH that it won."
+            "--measured",
+            "BEFORE,AFTER",
+            "Milliseconds of a step before and after it, or LOW,VALUE,HIGH that it won.",
+            must=asked.gain,
         ),
     ] = None,
     change: Annotated[str, Option("--change", "TEXT", "The commit, or what is changed.")] = "",
@@ -198,28 +204,11 @@ def close(
     from timesink.verify import ledger
 
     path = context.obj / "ledger.jsonl"
-    entry = ledger.close(path, number, outcome, _gain(measured), change=change)
+    entry = ledger.close(path, number, outcome, asked.gain(measured) if measured else None, change=change)
     from timesink.views.verify import ledger_page
 
     sink(None, None, True).show(ledger_page([entry]))
     return 0
-
-
-def _gain(text: str | None) -> Gain | None:
-    from timesink.verify.ledger import Gain
-
-    if text is None:
-        return None
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    match numbers:
-        case low, value, high:
-            return Gain(value, low, high)
-        case before, after:
-            return Gain(before - after, before - after, before - after, before)
-    raise UsageError(f"{text!r} is not a gain", remedy="write three numbers: low,value,high; or the step before,after")
 
 
 app = Commands("Keep predictions and what became of them.", {"show": show, "add": add, "close": close}, list_entries)

@@ -11,11 +11,11 @@ from math import isfinite
 import polars as pl
 
 from timesink.knowledge import gpus
+from timesink.knowledge.metric_names.sheet_figures import SHEET_COLUMNS, SHEET_FIGURES, VERDICT
 from timesink.measures.counters import KernelCounters, Occupancy, kernel_counters, occupancy_of
 from timesink.measures.counters.causes import limiter_name
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
-from timesink.measures.counters.sheet_figures import SHEET_FIGURES
 from timesink.measures.counters.stalls import Stalls, stalls_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
 from timesink.model.trace import Trace, remembered
@@ -186,8 +186,6 @@ def _sheet(kernel: KernelCounters, limits: KernelLimits | None) -> KernelSheet:
 
 
 SHEETS_DOC = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
-VERDICT = ("limiter", "limiter_pct", "limiter_most_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
-"""Keys of `verdict_of`, the columns before a sheet's figures."""
 
 
 def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
@@ -209,7 +207,7 @@ def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
 def sheet_frame(trace: Trace) -> pl.DataFrame:
     """One row per launch: rank, profile, kernel, its verdict, its figures; what is not recorded is null."""
     texts = {"limiter", "roof", *(figure.key for figure in FIGURES if figure.is_text)}
-    keys = (*VERDICT, *(figure.key for figure in FIGURES))
+    keys = SHEET_COLUMNS
     schema = {"rank": pl.Int32(), "profile": pl.Int32(), "kernel": pl.String()}
     types = {**schema, **{key: pl.String() if key in texts else pl.Float64() for key in keys}}
     rows = [

@@ -6,6 +6,8 @@ The unit of what is no number is ``text``. A figure without counters is worked o
 from collections.abc import Mapping
 from typing import Final
 
+from timesink.errors import unknown
+
 # fmt: off
 SHEET_FIGURES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]]] = {
     "speed of light": (
@@ -147,3 +149,16 @@ SHEET_FIGURES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], .
         ("divergent_branches", "divergent branches", "", ("smsp__sass_branch_targets_threads_divergent.avg",)),
     ),
 }
+
+# fmt: on
+
+VERDICT: Final = ("limiter", "limiter_pct", "limiter_most_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
+"""Keys of what a sheet says of its kernel as a whole, the columns before its figures."""
+SHEET_COLUMNS: Final = (*VERDICT, *(key for figures in SHEET_FIGURES.values() for key, *_ in figures))
+"""Every column of a table of sheets."""
+
+
+def check_column(key: str) -> None:
+    """`UsageError` for what is no column of a sheet."""
+    if key not in SHEET_COLUMNS:
+        raise unknown("column", key, list(SHEET_COLUMNS), "timesink query REPORT")

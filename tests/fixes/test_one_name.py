@@ -15,6 +15,7 @@ import write_pages
 from timesink.cli.trial import chosen_names
 from timesink.diagnosis.registry import all_rules, find
 from timesink.diagnosis.rule import page_paths, rule_texts
+from timesink.diagnosis.rule_names import causes_of, rules_called
 from timesink.fixes.table import BY_NAME, EDITS, FIXES, fixes_of, parse_change
 from timesink.knowledge.programs import ProgramKind
 from timesink.knowledge.step_parts import IDLE_WORDS, Bottleneck
@@ -57,6 +58,29 @@ def test_a_cause_is_typed_as_it_is_printed(cause: Bottleneck) -> None:
     for spelled in (cause.value, cause.value.replace("_", "-")):
         assert find(spelled).code
         assert parse_change(spelled).fix.name == cause.value or parse_change(spelled).fix in FIXES
+
+
+def test_a_rule_is_called_as_its_only_cause() -> None:
+    """With a word behind it where another rule finds the same: `graph-breaks-logged`."""
+    of_one = {name: {*causes_of(name)} for name in page_paths() if len(causes_of(name)) == 1}
+    assert len(of_one) > 60
+    for name, (cause,) in of_one.items():
+        assert name == (called := cause.replace("_", "-")) or (name.startswith(f"{called}-") and called in page_paths())
+
+
+def test_what_a_finding_is_called_chooses_all_rules_that_find_it() -> None:
+    """`--only` and `--skip` take the name of a row as it is printed."""
+    for name in page_paths():
+        for cause in causes_of(name):
+            chosen = {rule.name for rule in rules_called([cause.replace("_", "-")])}
+            assert chosen
+            if rule_texts(name).said["bottleneck"] == cause:
+                assert name in chosen
+    assert {rule.code for rule in rules_called(["graph-breaks"])} == {"CMP101", "CMP102"}
+    assert {rule.code for rule in rules_called(["recompilation"])} == {"CMP103", "IDL107"}
+    assert {rule.code for rule in rules_called(["Host to device copy"])} == {"CPY101", "CPY102"}
+    assert {"CPY101", "CPY102"} < {rule.code for rule in rules_called(["device_to_host_copy"])}
+    assert find("device-to-host-copy").code == "CPY101"
 
 
 GIVEN = {"scale": " op:x 0.5", "scale_host": " op:x 0.5", "drop": " op:x", "streams": " 2"}

@@ -23,6 +23,15 @@ def rule_names() -> tuple[RuleName, ...]:
     return tuple(sorted(RuleName(rule_texts(name).declared["code"], name) for name in page_paths()))
 
 
+@cache
+def rules_of(cause: str) -> tuple[RuleName, ...]:
+    """The rules whose findings are called so, ordered by code; where none is about that alone, those that see it among
+    others."""
+    own = [rule for rule in rule_names() if rule_texts(rule.name).said["bottleneck"] == cause]
+    return tuple(own or (rule for rule in rule_names() if cause in causes_of(rule.name)))
+
+
+@cache
 def causes_of(name: str) -> frozenset[Bottleneck]:
     """What the findings of the rule of that name can be called."""
     texts = rule_texts(name)
@@ -33,26 +42,26 @@ def causes_of(name: str) -> frozenset[Bottleneck]:
 def rule_called(code_or_name: str) -> RuleName:
     """The rule with that code or name, or the first that finds the cause of that name, in any case and with spaces too.
     `UsageError` names the nearest ones."""
-    wanted = "-".join(code_or_name.lower().replace("_", " ").split())
-    rules = rule_names()
-    for rule in rules:
-        if wanted in (rule.code.lower(), rule.name):
-            return rule
-    for rule in rules:
-        if Bottleneck.__members__.get(wanted.replace("-", "_").upper()) in causes_of(rule.name):
-            return rule
+    wanted, rules = _plain(code_or_name), rule_names()
+    exact = [rule for rule in rules if wanted in (rule.code.lower(), rule.name)]
+    if meant := exact or rules_of(wanted.replace("-", "_")):
+        return meant[0]
     shown = {name: f"{rule.code} {rule.name}" for rule in rules for name in (rule.code, rule.name)}
     raise unknown("rule", code_or_name, shown, "timesink explain")
 
 
 def rules_called(texts: Iterable[str]) -> tuple[RuleName, ...]:
-    """The rules meant by codes, names, and beginnings of codes (`KRN`, `KRN1`); commas separate too. `UsageError` as
-    `rule_called`."""
+    """The rules meant by codes, beginnings of codes (`KRN`, `KRN1`) and names, a cause's for all that find it; commas
+    separate too. `UsageError` as `rule_called`."""
     found: dict[RuleName, None] = {}
     for part in (part.strip() for text in texts for part in text.split(",") if part.strip()):
         several = [rule for rule in rule_names() if rule.code.startswith(part.upper())]
-        found |= dict.fromkeys(several or [rule_called(part)])
+        found |= dict.fromkeys(several or [rule_called(part), *rules_of(_plain(part).replace("-", "_"))])
     return tuple(found)
+
+
+def _plain(name: str) -> str:
+    return "-".join(name.lower().replace("_", " ").split())
 
 
 def limit_names() -> frozenset[str]:

@@ -127,7 +127,7 @@ def _compiling(trace: Trace) -> Rows:
 RULES: Final = (
     declare("graph-breaks", _pieces, details=_name_breaks),
     declare("graph-breaks-logged", _logged_breaks),
-    declare("failing-guards", _guards),
+    declare("recompilation-logged", _guards),
     declare("eager-islands", _islands),
     declare("compile-dominates", _compiling),
 )

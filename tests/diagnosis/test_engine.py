@@ -69,7 +69,7 @@ def test_findings_are_ranked_by_the_time_they_claim_and_the_first_is_the_verdict
         ("AAA101", 5.0),
     ]
     assert diagnosis.bottleneck is Bottleneck.HOST_SYNC
-    once = "All of it is a single stretch, perhaps start-up"
+    once = "All of that may be start-up"
     assert diagnosis.statement == f"host_sync costs time. {once}. A fix saves at most 15.0 ms (15.0 % of the window)"
 
 
@@ -90,7 +90,7 @@ def test_a_finding_under_one_percent_of_the_step_is_reported_but_is_not_the_bott
     diagnosis = diagnose(trace(), rules=[rule("AAA101", nearly)])
     assert len(diagnosis.findings) == 1
     assert diagnosis.statement == (
-        "The GPU is busy 80.0 % of the 100 ms window. 20.0 % of the window is not explained, as the capture has "
+        "The GPU is busy 80.0 % of the 100 ms window. 20.0 % of the window is not explained: the capture has "
         "GPU work and no CUDA calls. To decide: timesink capture nsys -- ./program."
     )
 
@@ -270,8 +270,8 @@ def test_a_marked_step_without_its_device_work_is_neither_healthy_nor_planned() 
     found = diagnose(marked)
     assert found.bottleneck is Bottleneck.UNDECIDED
     assert found.statement == (
-        "The trace marks 1 step of 13.3 s, but its GPU work lies within 2.00 us: "
-        "no whole step of it was recorded; the capture has GPU work and no CUDA calls. To decide: "
+        "The trace marks 1 step of 13.3 s, but holds GPU work for 2.00 us only; "
+        "the capture has GPU work and no CUDA calls. To decide: "
         "timesink capture nsys -- python train.py."
     )
     assert plan(marked).refused == "no complete step was found, and a plan is per step"
@@ -288,7 +288,7 @@ def test_every_rule_has_a_ruling_and_notes_are_kept() -> None:
     assert [ruling.card.code for ruling in diagnosis.rulings] == ["AAA101", "BBB101"]
     assert tuple(map(str, diagnosis.notes)) == (
         "data_loss: lines lost (3 rows)",
-        "no steps found: figures per step are for the whole window",
+        "no steps found: figures are of the whole window",
     )
 
 

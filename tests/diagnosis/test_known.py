@@ -212,9 +212,9 @@ def called(count: int, name: str = "cudaLaunchKernel", every_us: float = 100) ->
         (called(40, "hipLaunchKernel") + kernels(40), None),
         (kernels(40), "the capture has GPU work and no CUDA calls"),
         (called(1) + kernels(1), "the capture holds only 1 record of GPU work"),
-        (called(40) + kernels(40)[::2], "19 of 40 launches and copies have no record of the GPU's side"),
-        (called(40) + kernels(40)[1:], "1 of 40 launches and copies have no record of the GPU's side"),
-        (called(40)[::2] + kernels(40), "20 of 40 records of GPU work have no CUDA call for them"),
+        (called(40) + kernels(40)[::2], "the file lacks the GPU's side of 19 of 40 launches and copies"),
+        (called(40) + kernels(40)[1:], "the file lacks the GPU's side of 1 of 40 launches and copies"),
+        (called(40)[::2] + kernels(40), "the file lacks the CUDA calls of 20 of 40 records of GPU work"),
         (called(40) + kernels(40, at_us=-1e9), None),  # moved to their launches, which a note says
         (called(40) + kernels(40)[:20] + kernels(20, 21, at_us=-1e9), "begin up to 1000 s before their launch"),
         (called(50) + kernels(50, at_us=6000, every_us=0), "at one time on one stream"),

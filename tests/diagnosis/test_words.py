@@ -139,7 +139,7 @@ def test_a_share_stands_only_beside_savings_of_the_same_step(unprofiled_ms: floa
 
 def test_a_time_and_share_that_were_told_are_not_told_again() -> None:
     bound = replace(PRICED, recoverable=Quantity(2.0, "ms", low=0.0, high=2.0))
-    assert saving_text(bound, after="it waits 2.00 ms of the 20.0 ms step (10.0 %)") == "saves at most these 2.00 ms"
+    assert saving_text(bound, after="it waits 2.00 ms of the 20.0 ms step (10.0 %)") == "saves at most 2.00 ms"
     for other in ("", "it waits 2.00 ms of the 20.0 ms step", "it waits 2.10 ms of the 20.0 ms step (10.0 %)"):
         assert saving_text(bound, after=other) == "saves at most 2.00 ms (10.0 % of the step)"
 

@@ -203,7 +203,7 @@ LARGE = 0.15  # of the span: what is idle and claimed by no finding
 def untold(trace: Trace) -> float:
     """How much of the span nobody claims, where the first line does not say that something was lost; else 0."""
     found = diagnose(trace)
-    said = ("is not explained, as ", "may hold GPU work that the file lacks, as ")
+    said = (" is not explained: ", "GPU work may be missing in ")
     if found.bottleneck is Bottleneck.UNDECIDED or any(words in found.statement for words in said):
         return 0.0
     shares = [0.0]

@@ -94,4 +94,4 @@ def test_one_long_exchange_is_said_to_be_one(first_us: float, rest_us: float, is
         program.launch("ncclDevKernel_AllGather_RING_LL(ncclDevComm*, unsigned long)", length)
         program.launch(f"stage_{number}(float*)", 40.0)  # no loop, or the usual step would be told
     found = diagnose(recorded(program, "kineto", tmp_path))
-    assert " of it is a single stretch, perhaps start-up" in found.statement
+    assert " may be start-up" in found.statement

@@ -344,7 +344,7 @@ ROWS: Final = (
         ("DRAM 3.35 TB/s", "L2 8.71 TB/s", "L1 33.1 TB/s", "rmsnorm_fwd (id 0, 20.74 us): memory bound at 66.93 %"),
         (Words("8.71 TB/s"), Words("66.93 %"))),
     Row("`ncu --csv` from a script", ("kernels raw.csv",),
-        ("gelu_in_doubles_fault 135 us compute bound 0.00 % 81.5 % fp64 pipe", "it may be one of 7 others instead"),
+        ("gelu_in_doubles_fault 135 us compute bound 0.00 % 81.5 % fp64 pipe", "one of 7 others may limit it instead"),
         (Column("kernels", "limiter"), Words("one of 7 others"))),
     Row("fail where a figure falls below 0.95 of a baseline",
         ("gate --limits one_launch --baseline one_launch --limit 'kernel_sheets.dram_pct[profile=0] >= 0.95x'",),

@@ -259,8 +259,8 @@ def _untold(trace: Trace) -> str:
     marked, missing = steps(trace).times, known(trace).missing
     held = time_text(max((budget.span_ns for budget in device_timeline(trace)), default=0))
     what = (
-        f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, but its GPU work lies "
-        f"within {held}: no whole step of it was recorded"
+        f"The trace marks {number(marked.count, 'step')} of {time_text(marked.p50_ns or 0)}, but holds GPU work for "
+        f"{held} only"
     )
     if not missing:
         return f"{what}. To decide: record ten steps."

@@ -103,8 +103,8 @@ def told_once(trace: Trace, finding: Finding) -> str:
     if longest_ns < _MOSTLY * total_ns:
         return ""
     longest = time_text(longest_ns)
-    part = "All of it" if longest == time_text(total_ns) else f"{longest} of it"
-    return f". {part} is a single stretch, perhaps start-up"
+    part = "All of that" if longest == time_text(total_ns) else f"The longest stretch, {longest},"
+    return f". {part} may be start-up"
 
 
 def preface(trace: Trace, usual: Trace | None) -> str:
@@ -133,8 +133,9 @@ def unfilled(trace: Trace, findings: Sequence[Finding] = ()) -> str:
         for device, line in device_timeline(trace).by_device.items()
     )
     share = max(shares, default=0.0)
-    what = "may hold GPU work that the file lacks" if is_seen.hides_work else "is not explained"
-    what = f"{share_text(share)} of the {period_name(trace)} {what}, as {is_seen.missing[0].why}"
+    part = f"{share_text(share)} of the {period_name(trace)}"
+    what = f"GPU work may be missing in {part}" if is_seen.hides_work else f"{part} is not explained"
+    what = f"{what}: {is_seen.missing[0].why}"
     return what if share >= QUIET.default else ""
 
 
@@ -224,9 +225,9 @@ def notes(trace: Trace, whole: Trace) -> tuple[Note, ...]:
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
         found = "no complete step" if steps(trace).dropped else "no steps found"
-        collected.append(Note(f"{found}: figures per step are for the whole window"))
+        collected.append(Note(f"{found}: figures are of the whole window"))
     elif has_empty_steps(trace) and len(device_timeline(trace)):
-        collected.append(Note("no GPU work of a whole step was found: figures per step are for the whole window"))
+        collected.append(Note("no GPU work of a whole step was found: figures are of the whole window"))
     if (outside := work_outside(trace)) and not is_mostly_outside(trace):
         collected.append(Note(f"{outside}: figures per step leave it out"))
     if drift := drifting(trace):

@@ -16,7 +16,7 @@ _WHOLE: Final = 0.995  # from here on it would read 100 %
 
 def saving_text(finding: Finding, *, interval: bool = True, after: str = "") -> str:
     """What a fix saves: ``saves 3.15 ms (4.30 % of the step), 2.90 ms to 3.40 ms``. Where the text before
-    it tells that time and share, it is ``these 3.15 ms``.
+    it tells that time and share, it is ``3.15 ms`` alone.
 
     A bound is called one: a value that is its own upper end is `at most`. What is found by another rule already is not
     added to it, and says so; what costs memory and no time says how much memory.
@@ -59,8 +59,8 @@ def _memory(finding: Finding) -> str:
 
 
 def _part(value_ms: float, finding: Finding, after: str) -> str:
-    """``3.15 ms (4.30 % of the step)``, ``7.55 ms (40.0 % of the longest window, 18.9 ms)``; ``these 3.15 ms`` where
-    both figures are in the text before it."""
+    """``3.15 ms (4.30 % of the step)``, ``7.55 ms (40.0 % of the longest window, 18.9 ms)``; ``3.15 ms`` where both
+    figures are in the text before it."""
     time = time_text(value_ms * NS_PER_MS)
     if not finding.of_ms:
         return f"{time} per step" if finding.period == "step" else f"{time} of the recorded time"
@@ -68,7 +68,7 @@ def _part(value_ms: float, finding: Finding, after: str) -> str:
     period = f"{finding.which} {finding.period}{length}".lstrip()
     share = share_text(value_ms / finding.of_ms)
     if f"{time} of the " in after and f"({share})" in after:
-        return f"these {time}"
+        return time
     return f"{time} ({share} of the {period})"
 
 

@@ -306,7 +306,7 @@ _WORDS_OF: Final = {**IDLE_WORDS, _COPIES: "copies within GPU memory with no ker
 _BETWEEN: Final = ", which the GPU leaves between kernels: fewer and longer kernels leave less"
 _ON_GPU: Final = ", and no rule prices them: write results where they are wanted"
 _BELOW: Final = ": no rule found anything to change there"
-_LACKING: Final = ", if the GPU had no other work there than the file holds"
+_LACKING: Final = ": GPU work may be missing there"
 _AFTER: Final = (
     ", most of it after the last kernel. There the CPU reads what the GPU wrote, and the GPU waits for nothing"
 )

@@ -142,9 +142,9 @@ def replay_notes(trace: Trace) -> tuple[str, ...]:
     if found.replayed and not found.joined and 2 * found.replayed > trace[DEVICE_OPS].height:
         replayed = number(found.replayed, "kernel")
         joined = (
-            f"no operators, shapes or lines are known of {replayed} that CUDA graphs replay: --capture TRACE takes "
+            f"CUDA graphs replay {replayed} without operators, shapes and lines: --capture TRACE takes these from a "
+            "trace of their capture"
         )
-        joined += "them from a trace in which the graphs are captured"
     elif found.joined or found.refused:
         joined = f"{found.joined:,} of {found.replayed:,} kernels that CUDA graphs replay are known from their capture"
     else:

@@ -41,7 +41,7 @@ _LOST: Final = "data_loss"
 _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at
 _OPTION: Final = "--unprofiled-step-ms"
-_COUNTED: Final = "included"
+_COUNTED: Final = "see above"
 _OF_STEP: Final = {"unprofiled": "of the recorded step", "mean": "of the mean step"}  # what a bar is of
 
 
@@ -253,7 +253,7 @@ def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) 
 
 
 def short_saving(finding: Finding) -> str:
-    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `included` where another finding has all of its time; `memory` where
+    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `see above` where another finding has all of its time; `memory` where
     a fix saves memory and no time."""
     if finding.recoverable is None:
         return "nothing" if finding.bottleneck is Bottleneck.PROFILER_OVERHEAD else "not known"

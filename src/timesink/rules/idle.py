@@ -400,7 +400,7 @@ def _check_late_start(trace: Trace, limits: Limits) -> Verdict:
     verdict = _LATE_START.check(trace, limits)
     if isinstance(verdict, Found) and (missing := known(trace).missing):
         most = max(finding.evidence[0].measured.value for finding in verdict.findings)
-        why = f"GPU work seems to start late, and what runs meanwhile may be missing: {missing[0].why}"
+        why = f"GPU work starts late, but what runs before it may be missing, as {missing[0].why}"
         return Undecided(why, missing[0].to_decide, most_ratio=most)
     lone = [part for part in blamed_time(trace, ("unexplained",)) if _is_one_delay(trace, part)]
     if not isinstance(verdict, Found) or not lone:

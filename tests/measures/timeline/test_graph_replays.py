@@ -113,7 +113,7 @@ def test_where_replays_are_all_that_is_seen_the_way_to_their_operators_is_said(t
     (alone := tmp_path / "replay.json").write_text(json.dumps({"traceEvents": replayed(STEP, STEP)}))
     (caught := tmp_path / "capture.json").write_text(json.dumps({"traceEvents": captured(STEP)}))
     (said,) = [note.message for note in diagnose(read(alone)).notes if "graphs replay" in note.message]
-    assert said.startswith(f"no operators, shapes or lines are known of {2 * len(STEP)} kernels")
+    assert said.startswith(f"CUDA graphs replay {2 * len(STEP)} kernels without operators, shapes and lines")
     assert "--capture TRACE" in said
     assert any("--capture TRACE" in note for note in classification_page(read(alone), 10).notes)
     counted = tmp_path / "answer.json"

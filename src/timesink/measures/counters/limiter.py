@@ -184,7 +184,7 @@ class KernelLimits(Record, eq=False):
         """What else may limit it, as counters are missing: a sentence behind another; '' where nothing may."""
         if not self.others:
             return ""
-        return f". Counters are missing: it may be {_one_of(self.others, 'others')} instead ({_FULL} decides)"
+        return f". Counters are missing: {_one_of(self.others, 'others')} may limit it instead ({_FULL} decides)"
 
     @property
     def bound_of_hidden_waits(self) -> float:

@@ -198,10 +198,10 @@ def _losses(trace: Trace, vendor: Vendor, launches: int, without_record: int) ->
     if share := min(_unreadable(trace), _NOT_ALL):
         yield _Loss(DEVICE_OPS, share, Lack("names of kernels are cut or missing, which say what they do", _AGAIN))
     if launches:
-        why = f"{without_record:,} of {launches:,} launches and copies have no record of the {vendor.unit}'s side"
+        why = f"the file lacks the {vendor.unit}'s side of {without_record:,} of {launches:,} launches and copies"
         yield _Loss(DEVICE_OPS, without_record / launches, Lack(why, _AGAIN), hides_work=True)
     if calls and (unlaunched := _unlaunched(trace)):
-        why = f"{unlaunched:,} of {ops:,} records of {vendor.unit} work have no {vendor.runtime} call for them"
+        why = f"the file lacks the {vendor.runtime} calls of {unlaunched:,} of {ops:,} records of {vendor.unit} work"
         yield _Loss(API_CALLS, unlaunched / ops, Lack(why, _AGAIN))
 
 

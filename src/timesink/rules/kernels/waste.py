@@ -200,7 +200,7 @@ _WIDE: Final = {
     "fp32": (TF32, "fp32 matmuls that do not use tensor cores"),
     "chosen": (BF16_WEIGHTS, "fp32 convolutions, though others beside them ran in TF32,"),
     "fp32 alone": (BF16_WEIGHTS, "fp32 matmuls{around}, which TF32 does not speed up on this GPU,"),
-    "fp32 to fp16": (FP16, "fp32 matmuls{around}, on tensor cores that support fp16 only,"),
+    "fp32 to fp16": (FP16, "fp32 matmuls{around}, which cannot use this GPU's fp16 tensor cores,"),
     "emulated": (FP16, "bf16 matmuls, which this GPU emulates,"),
     "tf32": (BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,"),
     "fp64": (FP32, "float64 kernels"),

@@ -6,6 +6,7 @@ from tests.verify.runs_by_hand import pairs, row
 
 from timesink.errors import UsageError
 from timesink.records import replace
+from timesink.verify import limits
 from timesink.verify.experiment import ExperimentPlan, judge, to_result, verify
 from timesink.verify.outcomes import Outcome, Reason, RunRow
 
@@ -235,3 +236,28 @@ def test_a_cut_calls_no_unchanged_program_slower(made: int) -> None:
         judged = judge([(row(0.01 * one), row(0.01 * other, "after")) for one, other in sides], PLAN)
         slower += judged.outcome is Outcome.SLOWER
     assert slower <= 200 * 0.02
+
+
+@pytest.mark.parametrize(
+    ("start_s", "step_s", "made"), [(5.0, 0.5, 6), (10.0, 0.2, 6), (40.0, 0.3, 3), (2.0, 0.05, 30)]
+)
+def test_a_gate_ends_long_runs_early(start_s: float, step_s: float, made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 steps a run: first contact found a gate that had not answered in 521 s, most of them whole runs."""
+    clock, steps = [0.0], [200]
+    noise = np.exp(0.001 * np.random.default_rng(7).standard_normal(90))
+
+    def run(side: str, number: int) -> RunRow:
+        clock[0] += start_s + steps[-1] * step_s
+        mean_s = step_s * float(noise[number])
+        took_s = steps[-1] * step_s
+        return replace(row(mean_s, side), number=number, steps=steps[-1], steps_s=took_s, outside_s=start_s + took_s)
+
+    monkeypatch.setattr("timesink.verify.experiment.time.monotonic", lambda: clock[0])
+    done = verify(replace(PLAN, within_s=300.0), run, lambda _: None, steps.append)
+    whole_s = start_s + 200 * step_s
+    fits = 2 * (PLAN.looks[0] + 1) * whole_s <= 300.0
+    assert (len(steps) == 1) == fits
+    assert all(one >= limits.CUT_STEPS for one in steps)
+    assert len(done.pairs) >= 3 and (fits or clock[0] <= max(300.0, 2 * whole_s + 6 * (start_s + steps[-1] * step_s)))
+    assert any("each run is ended after" in note for note in done.notes) != fits
+    assert len(done.pairs) == made or done.verdict.is_final

@@ -86,14 +86,25 @@ class Verification(Record):
     notes: tuple[str, ...] = ()
 
 
-def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None] = lambda _: None) -> Verification:
-    """Make runs until a look decides or the plan is exhausted; stop at once where results differ."""
+def verify(
+    plan: ExperimentPlan,
+    launch: Launch,
+    progress: Callable[[str], None] = lambda _: None,
+    shorten: Callable[[int], None] | None = None,
+) -> Verification:
+    """Make runs until a look decides or the plan is exhausted; stop at once where results differ.
+
+    `shorten` ends the runs to come after so many steps: asked once, behind the first pair, where whole runs of a plan
+    that has a time leave none for the pairs of its first look.
+    """
     check_plan(plan)
     number = 1
     reference: RunRow | None = None
     pairs: list[Pair] = []
     planned = look = plan.looks[0]
-    started = time.monotonic()
+    ended: tuple[str, ...] = ()
+    started = since_s = time.monotonic()
+    before = plan.warm_up_pairs  # pairs that took as long as those that count
     progress("both sides run in turns; how long it takes is told after the first pair")
     for pair in range(-plan.warm_up_pairs, plan.looks[-1]):
         made: dict[str, RunRow] = {}
@@ -108,9 +119,11 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         if pair == -plan.warm_up_pairs:
             progress(_price(plan, time.monotonic() - started))
         if pair < 0:
+            if pair == -1 and (ended := _end_early(plan, tuple(made.values()), started, shorten, progress)):
+                reference, since_s, before = None, time.monotonic(), 0
             continue
         pairs.append((made[SIDES[0]], made[SIDES[1]]))
-        pair_s = (time.monotonic() - started) / (len(pairs) + plan.warm_up_pairs)
+        pair_s = (time.monotonic() - since_s) / (len(pairs) + before)
         is_last = len(pairs) >= limits.FEWEST_PAIRS and time.monotonic() - started + pair_s > plan.within_s
         if len(pairs) < look and not is_last:
             progress(f"{len(pairs)} of {look} pairs: about {_wait_text(pair_s * (look - len(pairs)))} ahead")
@@ -120,7 +133,7 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         if verdict.is_final or not looks or (verdict.reason is Reason.TOO_NOISY and _is_hopeless(verdict, plan)):
             progress(f"{len(pairs)} pairs: {verdict.label}")
             cut = (_cut_short(plan),) if is_last and not verdict.is_final else ()
-            return Verification(plan, tuple(pairs), verdict, (*_provenance(pairs[-1]), *cut))
+            return Verification(plan, tuple(pairs), verdict, (*_provenance(pairs[-1]), *ended, *cut))
         planned, needed = looks[0], _pairs_needed(verdict, plan)
         look = min(planned, max(math.ceil(limits.LOOK_MARGIN * needed), len(pairs) + 1)) if needed else planned
         ahead_s = pair_s * (look - len(pairs))
@@ -135,6 +148,38 @@ def _price(plan: ExperimentPlan, pair_s: float) -> str:
     told = f"about {_wait_text(first * pair_s)} ahead: {first} pairs of {_wait_text(pair_s)}"
     told = f"{told}, or up to {last} ({_wait_text(last * pair_s)}) where runs differ" if last > first else told
     return told if last * pair_s <= plan.within_s else f"{told}; {_wait_text(plan.within_s)} in all at most"
+
+
+def _fewer_steps(plan: ExperimentPlan, made: Sequence[RunRow], spent_s: float) -> int:
+    """After how many steps runs must end for the pairs of the first look to fit into the plan's time, as these runs
+    were; 0 where whole ones fit, or nothing could be left out."""
+    runs, left_s = 2 * plan.looks[0], plan.within_s - spent_s
+    if any(not run.outside_s or not run.steps_s or run.mark == WHOLE for run in made):
+        return 0
+    if math.isinf(left_s) or runs * sum(run.outside_s or 0.0 for run in made) / len(made) <= left_s:
+        return 0
+    fitting = min(
+        (left_s / runs - (run.outside_s or 0.0)) / (run.steps_s or 1.0) * run.steps + run.steps for run in made
+    )
+    steps = max(int(fitting), limits.CUT_STEPS)
+    return steps if steps < min(run.steps for run in made) else 0
+
+
+def _end_early(
+    plan: ExperimentPlan,
+    made: Sequence[RunRow],
+    started_s: float,
+    shorten: Callable[[int], None] | None,
+    progress: Callable[[str], None],
+) -> tuple[str, ...]:
+    """End the runs to come early where that is needed; what is to be said of it with the verdict."""
+    steps = _fewer_steps(plan, made, time.monotonic() - started_s)
+    if not steps or shorten is None:
+        return ()
+    shorten(steps)
+    told = f"each run is ended after {steps} steps, to answer within {_wait_text(plan.within_s)}"
+    progress(told)
+    return (f"{told}: --pairs {','.join(map(str, plan.looks))} takes whole runs",)
 
 
 def _cut_short(plan: ExperimentPlan) -> str:

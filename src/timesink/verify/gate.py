@@ -34,7 +34,7 @@ from timesink.verify.environment import (
 from timesink.verify.experiment import ExperimentPlan, Verification, to_result, verify
 from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
-from timesink.verify.runs import SIDES, Launcher, Side, StepsFile, StepSource
+from timesink.verify.runs import SIDES, FoundSteps, Launcher, Side, StepsFile, StepSource
 from timesink.verify.statistics import geometric_mean, interval_verdict, t_interval
 
 _STEP_TIME = "step time (mean)"
@@ -249,8 +249,17 @@ def launching(
 
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:
-    """Both builds, run here in turns."""
-    return result_of(verify(plan, launcher.launch, progress), suite, launcher)
+    """Both builds, run here in turns; runs that take long are ended early, where steps are found in them."""
+    source, launches = launcher.source, [launcher.launch]
+
+    def shorten(steps: int) -> None:
+        launches.append(replace(launcher, source=replace(source, most=steps)).launch)
+
+    def launch(side: Side, number: int) -> RunRow:
+        return launches[-1](side, number)
+
+    can_end = isinstance(source, FoundSteps) and source.most is None
+    return result_of(verify(plan, launch, progress, shorten if can_end else None), suite, launcher)
 
 
 def result_of(verification: Verification, suite: str, launcher: Launcher) -> GateResult:

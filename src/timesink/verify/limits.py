@@ -18,6 +18,7 @@ QUIET: Final = 0.001  # chance of calling an unchanged program slower, all looks
 RARE: Final = 0.0001  # the same of a change that the median step does not show: a few long steps make it; simulated
 LOOKS: Final = (6, 12, 18, 30)  # pairs; the last is for runs that differ, and made only where it would decide
 GATE_S: Final = 300.0  # in which a gate answers unless pairs are asked for: longer, and a reviewer waits for it
+CUT_STEPS: Final = 30  # of a run that a gate ends early: of fewer, most are warm-up
 FEWEST_PAIRS: Final = 3  # fewer have an interval that nothing but a disaster lies outside of
 MIN_PAIRS: Final = 2  # a standard deviation needs two values
 STEP_COUNTS: Final = 0.1  # where runs make so many more or fewer steps, a step is hardly the same work

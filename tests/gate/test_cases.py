@@ -20,7 +20,7 @@ def answers(request: pytest.FixtureRequest, tmp_path: Path) -> Answers:
 def test_a_bound_of_a_fifth_of_the_step_is_the_headline(answers: Answers) -> None:
     """Kernels of 2 ms take 6 ms beside all-reduce."""
     cause, _, saved = answers.verdict.partition(" A fix saves at most ")
-    assert cause.startswith("1 kernel takes 200 % longer beside communication on rank 0, 192 ms of the ")
+    assert cause.startswith("1 kernel takes 200 % longer beside communication on rank 0, which costs 192 ms of the ")
     assert cause.endswith(" (19.0 %).")
     assert saved.startswith("192 ms")
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,21 @@ def test_a_program_that_makes_no_capture_is_told_why(
         capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
     assert caught.value.fault is Fault.FAILED
     assert caught.value.remedy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("made", "options"), [(8, "--timed 2"), (5, "--settle 1 --timed 0 --steps 3")])
+def test_a_program_of_few_steps_is_captured_with_the_options_that_the_error_names(
+    torch_python: str, tmp_path: Path, made: int, options: str
+) -> None:
+    program = [torch_python, written(tmp_path, LOOP), str(made)]
+    with pytest.raises(CaptureError) as caught:
+        capture.torch(program, steps=FEW, out=tmp_path / "out", quiet=True)
+    assert caught.value.remedy and f"ask for fewer: {options}," in caught.value.remedy
+    given = dict(zip(options.split()[::2], map(int, options.split()[1::2]), strict=True))
+    asked = {"active": "--steps", "settle": "--settle", "timed": "--timed"}
+    fewer = replace(FEW, **{name: given[option] for name, option in asked.items() if option in given})
+    assert capture.torch(program, steps=fewer, out=tmp_path / "again", quiet=True).is_complete
 
 
 @pytest.mark.slow

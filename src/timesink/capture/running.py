@@ -260,9 +260,18 @@ def is_all_done(ranks: Sequence[dict[str, Any]]) -> bool:
 # Recording makes steps longer; ten steps of a DataLoader's differ by a tenth from the next ten.
 _LEAST_SHARE = 0.75
 _STEPS_REMEDY = (
-    "call timesink.step() at the end of each step, ask for fewer (--steps, --settle, --timed), or record all of a "
-    "program without steps with --whole"
+    "call timesink.step() at the end of each step, ask for fewer{options}, or record all of a program without steps "
+    "with --whole"
 )
+
+
+def _fewer(made: int, steps: StepSchedule) -> str:
+    """The options of a capture that a program of so many steps has room for."""
+    timed = made - (steps.total - steps.timed)
+    if timed >= 0:
+        return f": --timed {timed}"
+    active = made - steps.warm_up - 1
+    return f": --settle 1 --timed 0 --steps {active}" if active > 0 else " (--steps, --settle, --timed)"
 
 
 def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> None:
@@ -281,12 +290,13 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
         remedy = "free some space, or choose another --output" if full else f"look at {settings.out / 'log.txt'}"
         raise failure(f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy)
     if not is_all_done(ranks):
-        what = f"the program ended, and no step was seen in it (none of: {A_STEP})"
+        what, made = f"the program ended, and no step was seen in it (none of: {A_STEP})", 0
         if ranks:
             first = next(rank for rank in ranks if rank["phase"] != "done")
-            made = f"after {first['steps_made']} steps" if "steps_made" in first else f"in its phase {first['phase']!r}"
-            what = f"the program ended {made} of rank {first['rank']}: a capture needs {settings.steps.total}"
-        raise failure(what, _STEPS_REMEDY)
+            made = first.get("steps_made", 0)
+            ended = f"after {made} steps" if made else f"in its phase {first['phase']!r}"
+            what = f"the program ended {ended} of rank {first['rank']}: a capture needs {settings.steps.total}"
+        raise failure(what, _STEPS_REMEDY.format(options=_fewer(made, settings.steps)))
 
 
 def list_missing(checked: Sequence[Checked], expected: Sequence[str], ranks: Sequence[dict[str, Any]]) -> list[str]:

@@ -3,8 +3,6 @@
 `kept_texts` lists the keys, tables and columns that stay.
 """
 
-import re
-from collections.abc import Iterable
 from typing import Final
 
 from timesink.knowledge import Pattern, logs
@@ -141,16 +139,4 @@ FORMS: Final = {
     "shape": SHAPE, "figure": CELL, "drawing": DRAWING, "policy": PAGE_POLICY, "letter": LETTER, "process": PROCESS,
 }
 """Places that take a text of one form as it is, any other word by word."""
-COMMON_METRIC: Final = Pattern(
-    r"\x08[\x00-\x7f]\x12(?:\x09\x19.{8}|[\x02-\x0b]\x28[\x80-\xff]{0,9}[\x00-\x7f])"
-    r"|\x08[\x80-\xff][\x00-\x7f]\x12(?:\x09\x19.{8}|[\x02-\x0b]\x28[\x80-\xff]{0,9}[\x00-\x7f])",
-    "the bytes of a metric that is a number and nothing else (ncu)",
-    "\x08\x01\x12\x02\x28\x07", "\x08\x01\x12\x03\x0a\x01a",
-)
 # fmt: on
-
-
-def whole_words(names: Iterable[str]) -> str:
-    """The pattern of these names where no letter or digit stands beside them; the longest first."""
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    return rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"

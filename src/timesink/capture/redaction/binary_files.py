@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +19,10 @@ from typing import Any, Never
 from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.packed import Unpacked, writing
-from timesink.knowledge import private_texts
 from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField, fields
 
 _MAGIC = b"NVR\0"
 _SOURCES, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 3, 4, 5
-_COMMON_METRIC = re.compile(private_texts.COMMON_METRIC.encode("latin-1"), re.DOTALL)
 _WORDS, _SYMBOL, _OPCODE = "words", "symbol", "opcode"
 _NUMBERS: dict[int, Any] = {}
 _VALUE = {1: _OPCODE}
@@ -100,8 +97,6 @@ def _message(
 def _body(data: bytes, field: WireField, known: Any, cleaner: Cleaner) -> bytes:
     raw = data[field.start : field.end]
     if isinstance(known, dict):
-        if _COMMON_METRIC.fullmatch(raw) and known is _RESULT[13]:
-            return raw
         return _message(data, field.start, field.end, known, cleaner)
     return cleaner.at(known, raw.decode("utf-8", "replace")).encode()
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from timesink.capture.redaction import lists
@@ -58,7 +58,9 @@ class Cleaner:
         # of values whose parts may occur often, what was made
         self.once: dict[tuple[int, bool], tuple[Any, Any]] | None = None
         self.names = frozenset(name.strip().lower() for name in names if name.strip())
-        self._named = re.compile(texts.whole_words(self.names), re.IGNORECASE) if self.names else None
+        longest_first = "|".join(re.escape(name) for name in sorted(self.names, key=lambda name: (-len(name), name)))
+        whole = rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])"  # names of words of software, as of a host
+        self._named = re.compile(whole, re.IGNORECASE) if self.names else None
         self._known: dict[tuple[Callable[[str], str], str], str] = {}
         self._placeholders: dict[str, str] = {}
         self._gone: list[str] = []  # out of the text that is being cleaned
@@ -329,13 +331,9 @@ def is_listed(word: str, place: Spelling = FREE) -> bool:
 
 def _is_code(part: str) -> bool:
     """Whether it is a code of the list, or several with an x between, as of types that are multiplied."""
-    codes = _JOINED.split(_DIGITS.sub("#", part))
-    return part.lower() in _short_words() or kept_texts.CODES.issuperset(codes)
-
-
-@cache
-def _short_words() -> frozenset[str]:
-    return kept_texts.SHORT_WORDS | {word for word in lists.words() if len(word) < _LONG_WORD}
+    codes, word = _JOINED.split(_DIGITS.sub("#", part)), part.lower()
+    is_short = word in kept_texts.SHORT_WORDS or (len(word) < _LONG_WORD and word in lists.words())
+    return is_short or kept_texts.CODES.issuperset(codes)
 
 
 def _says(part: str, place: Spelling) -> bool:

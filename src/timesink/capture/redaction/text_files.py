@@ -69,8 +69,6 @@ class _Scanner:
                 if len(self._text) - self._at > _ENDLESS or not self._more():
                     raise _Damage from None
                 continue
-            except RecursionError:
-                raise _Damage from None
             if end < len(self._text) or not self._more():
                 self._at = end
                 return value

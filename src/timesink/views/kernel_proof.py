@@ -6,7 +6,14 @@ from itertools import islice
 from typing import Final
 
 from timesink.measures.counters import MEMORY, KernelCounters
-from timesink.measures.counters.causes import bound_in_fp32, limiter_name, limiter_words, most_ns, next_cause
+from timesink.measures.counters.causes import (
+    advised_bound,
+    bound_in_fp32,
+    limiter_name,
+    limiter_words,
+    most_ns,
+    next_cause,
+)
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.stalls import Stalls
 from timesink.measures.counters.waste import Access, Cause
@@ -46,6 +53,7 @@ def _wins(limits: KernelLimits) -> str:
     bound = (limits.limiter is Cause.COMPUTE and bound_in_fp32(limits)) or limits.bound
     if bound is None:
         return "not known: no other unit is busy by what was measured"
+    bound = min(bound, advised_bound(limits, limits.limiter))
     saved = f", {time_text(most_ns(limits, limits.limiter))}" if limits.kernel.duration_ns else ""
     same = (
         f"; with the same work {times_text(limits.roof_speedup)}, at its {limits.roof[0]} roof"

@@ -15,7 +15,7 @@ from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.counters import KernelCounters, kernel_counters
-from timesink.measures.counters.causes import cause_name, limiter_name
+from timesink.measures.counters.causes import cause_name, limiter_name, told_most
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, NOT_HIDDEN, Stalls
 from timesink.measures.kernels import KernelTarget, kernel_targets
@@ -211,7 +211,7 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None, action: st
         "limiter": None if limits is None else limiter_name(limits),
         "limiter_or": [] if limits is None else [cause_name(limits, cause) for cause in limits.others],
         "limiter_share": limits and limits.least_share(limits.limiter),
-        "limiter_share_at_most": limits and limits.most_share(limits.limiter),
+        "limiter_share_at_most": limits and told_most(limits, limits.limiter),
         "roof": roof,
         "roof_share": share,
         "roof_speedup": limits and limits.roof_speedup,

@@ -284,13 +284,25 @@ def _level_of_l1(kernel: KernelCounters, listed: list[Leaf]) -> Iterator[Leaf]:
         yield Leaf(OF_L1, Resource.L1, busy, busy)
 
 
+def _beyond_summary(kernel: KernelCounters, level: float, memory: float | None) -> float | None:
+    """How busy L1 is over the whole time where that is a tenth more than the summary of all memory units, as on chips
+    whose pipe of L1 is half as wide as counted; None elsewhere."""
+    idle = occupancy_of(kernel).sm_idle
+    if memory is None or idle is None or kernel.compute_capability in _EXACT:
+        return None
+    busy = level if OF_L1 + ELAPSED in kernel.values else level * (1 - idle)
+    return busy if busy > _APART * memory else None
+
+
 def _throughputs(kernel: KernelCounters) -> Iterator[Leaf]:
     """Levels of memory, and the SM, as busy as their busiest unit. That of L1 counts the time in which an SM was active
-    only; so it is at most what the summary of all memory units says. What that says beyond them has no name."""
+    only; so it is at most what the summary of all memory units says, but where that lacks what fills L1. What that says
+    beyond them has no name."""
     sm, memory = (kernel.share(name) for name in SUMMARIES)
     levels = {level: busy for level in _OF_LEVEL if (busy := throughput_of(kernel, level)) is not None}
     for level, busy in levels.items():
-        least = busy if memory is None else min(busy, memory)
+        over = _beyond_summary(kernel, busy, memory) if level is Resource.L1 else None
+        least = over or (busy if memory is None else min(busy, memory))
         yield Leaf(_OF_LEVEL[level][0], level, least, least)
     if memory is not None and memory > max(levels.values(), default=0.0) + _ROUNDING:
         yield Leaf(SUMMARIES[1], Resource.HIDDEN, memory, memory)

@@ -11,7 +11,15 @@ from typing import Any, Final
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import HOPPER, LANES, plain_per_double
 from timesink.measures.counters import ARITHMETIC, Leaf, Resource
-from timesink.measures.counters.bounds import FOR_CODE, MOSTLY, PRODUCT_WORK, awake_ns, is_fp32_product, used
+from timesink.measures.counters.bounds import (
+    FOR_CODE,
+    MOSTLY,
+    PRODUCT_WORK,
+    awake_ns,
+    bound_without,
+    is_fp32_product,
+    used,
+)
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.operations import executed_text, loads_widely, variant_of
 from timesink.measures.counters.stalls import FULL, is_unoptimized
@@ -27,7 +35,7 @@ ALONE_US: Final = 5.0  # what takes less is launch, ramp-up and last blocks, wha
 SLOW_FP64: Final = 0.25  # of the fp32 rate: a GPU below it is not made for fp64
 FUSE: Final = "fuse"
 OPTIMIZE: Final = "optimize"
-_OF_CODE: Final = (Cause.COMPUTE, Cause.OCCUPANCY, Cause.LATENCY)  # what unoptimized code has too much of
+_OF_CODE: Final = (Cause.COMPUTE, Cause.OCCUPANCY, Cause.LATENCY, Cause.REGISTER_SPILLS)  # of unoptimized code
 AT_ROOF: Final = 0.9  # of a roof: beyond it less work is all that wins
 BYTES_TO_ROOF: Final = "bytes to the roof"
 COPIES_TO_ROOF: Final = "copies to the roof"
@@ -37,6 +45,7 @@ LOADS_TO_ROOF: Final = "loads to the roof"
 LEAST_NEXT: Final = 0.05  # of the time: a cause beside the limiter that is worth a word
 _NO_BLOCKS: Final = 0.9  # of the SMs' time
 FEW_SMS: Final = 2  # times as long
+_NO_INTEGERS: Final = frozenset({Resource.TENSOR, Resource.FP64})  # pipes that integers do not pass
 
 
 Counted = tuple[str, float | None, str, str]
@@ -71,15 +80,63 @@ def limiter_words(name: object) -> str:
 def figures_of(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64) -> Figures:
     """What the counters say of a cause in one launch."""
     figures = _compute(limits, slow_fp64) if cause is Cause.COMPUTE else _FIGURES[cause](limits)
-    is_other_code = cause in _OF_CODE and is_unoptimized(limits.kernel) and figures["advice"] != FUSE
+    is_other_code = cause in _OF_CODE and is_unoptimized(limits.kernel) and figures.get("advice") != FUSE
     return {**figures, "advice": OPTIMIZE, "reach": None} if is_other_code else figures
 
 
 def most_ns(limits: KernelLimits, cause: Cause) -> float:
     """Time of the launch that could be saved if the cause were gone: down to the next ceiling, or all that it takes
-    where none is known."""
+    where none is known; of an open verdict what is advised wins no more than its own bound."""
     bound = (bound_in_fp32(limits) if cause is Cause.COMPUTE else None) or limits.bounds[cause]
+    bound = min(bound, advised_bound(limits, cause))
     return (limits.kernel.duration_ns or 0.0) * (1 - 1 / bound if isfinite(bound) else limits.most_share(cause))
+
+
+def advised_bound(limits: KernelLimits, cause: Cause) -> float:
+    """How many times as fast what is advised makes it at most, where the next ceiling is of another change: infinite
+    where it is not. Of an open verdict less work is not other work, as of tensor cores, and there are no more places
+    for warps than an SM has. With fewer integer operations tensor cores and fp64 pipes work as long."""
+    if cause is not limits.limiter or _is_done_otherwise(limits, cause):
+        return inf
+    if limits.top.resource is Resource.ALU and cause is Cause.COMPUTE and to_roof(limits, cause) is None:
+        stays = max((used(leaf) for leaf in limits.leaves if leaf.resource in _NO_INTEGERS), default=0.0)
+        return 1 / stays if stays else inf
+    match cause if limits.others else None:
+        case Cause.MEMORY if not limits.is_roof_least:
+            return max(bound_without(cause, limits.leaves, limits.waste), limits.roof_speedup or 1.0)
+        case Cause.OCCUPANCY if _empty_by(limits) in ("", "blocks", "one", "lanes"):
+            return _bound_of_places(limits)
+        case _:
+            return inf
+
+
+def _bound_of_places(limits: KernelLimits) -> float:
+    """Full warps in every place of every SM, each as quick as now; infinite where they were not counted."""
+    places = limits.occupancy
+    if not places.achieved or places.sm_idle is None or places.sm_idle >= 1:
+        return inf
+    return max(1.0, 1 / (places.achieved * (1 - places.sm_idle) * limits.waste.filled_lanes))
+
+
+def told_most(limits: KernelLimits, cause: Cause) -> float:
+    """The largest part of the time that is said to be the cause's: all that goes with it, as far as what is advised
+    removes it, and no less than its unit may be busy with it."""
+    most, bound = limits.most_share(cause), min(limits.bounds[cause], advised_bound(limits, cause))
+    if not limits.others or not isfinite(bound):
+        return most
+    busy = limits.largest.get(cause, 0.0) if cause in NECESSARY else limits.least_share(cause)
+    return min(most, max(busy, 1 - 1 / bound))
+
+
+def as_it_is(limits: KernelLimits, cause: Cause) -> float | None:
+    """How many times as fast it is at most while it does what it does now: at its roof, or with its waits hidden; None
+    of other causes, where its busiest unit waits, too, and where other operations take the place of its own."""
+    if _is_done_otherwise(limits, cause):
+        return None
+    if cause in NECESSARY:
+        return limits.roof_speedup
+    is_apart = cause is Cause.LATENCY and limits.stalls is None and not limits.top.is_of_barriers
+    return limits.bound_of_hidden_waits if is_apart else None
 
 
 def bound_in_fp32(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> float | None:
@@ -96,14 +153,19 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
     """Time of the launch that the cause takes, at most what the next ceiling leaves, and that alone where counters are
     missing; of necessary work what its roof leaves, with the same bytes and operations."""
     is_open = bool(limits.others) and cause not in NECESSARY
-    is_other_format = cause is Cause.COMPUTE and bound_in_fp32(limits) is not None
-    is_other_code = cause in _OF_CODE and is_unoptimized(limits.kernel)
-    if is_open or is_other_format or is_other_code or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel)):
-        return most_ns(limits, cause)  # other operations take their place: how fast is not known, only its bound
+    if is_open or _is_done_otherwise(limits, cause):
+        return most_ns(limits, cause)
     length_ns = limits.kernel.duration_ns or 0.0
     gain = min(length_ns * _advised_share(limits, cause), most_ns(limits, cause))
     is_work = cause in NECESSARY and cause is limits.limiter
     return min(gain, length_ns * max(0.0, 1 - limits.roof[1])) if is_work else gain
+
+
+def _is_done_otherwise(limits: KernelLimits, cause: Cause) -> bool:
+    """Whether other operations take the place of its own: how fast is not known, only its bound."""
+    is_other_format = cause is Cause.COMPUTE and bound_in_fp32(limits) is not None
+    is_other_code = cause in _OF_CODE and is_unoptimized(limits.kernel)
+    return is_other_format or is_other_code or (cause in PRODUCT_WORK and is_fp32_product(limits.kernel))
 
 
 def _advised_share(limits: KernelLimits, cause: Cause) -> float:
@@ -118,10 +180,10 @@ def _advised_share(limits: KernelLimits, cause: Cause) -> float:
 
 def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
     """What brings necessary work to its roof, where that is the price, by what its warps wait for most: a tenth of the
-    time or more is missing, and the same bytes or operations pass. None of a page that leaves open which unit they
-    pass, and where warps wait in its queue: more on the way only lengthen that."""
+    time or more is missing, and the same bytes or operations pass. None of a page that leaves open whether they must,
+    and where warps wait in its queue: more on the way only lengthen that."""
     is_full = limits.stalls is not None and limits.stalls.of(FULL) >= MOSTLY
-    is_unknown = limits.has_levels_only or (cause is Cause.MEMORY and may_be_scattered(limits))
+    is_unknown = limits.has_levels_only or bool(limits.others)
     if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or is_unknown or is_full:
         return None
     if limits.stalls is not None and limits.stalls.of(FOR_CODE) >= MOSTLY:

@@ -13,7 +13,7 @@ import polars as pl
 from timesink.knowledge import gpus
 from timesink.knowledge.metric_names.sheet_figures import SHEET_COLUMNS, SHEET_FIGURES, VERDICT
 from timesink.measures.counters import KernelCounters, Occupancy, kernel_counters, occupancy_of
-from timesink.measures.counters.causes import limiter_name
+from timesink.measures.counters.causes import limiter_name, told_most
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import LEVELS, ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.stalls import Stalls, stalls_of
@@ -196,7 +196,7 @@ def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
     return {
         "limiter": limiter_name(limits),
         "limiter_pct": 100 * limits.least_share(limits.limiter),
-        "limiter_most_pct": 100 * limits.most_share(limits.limiter),
+        "limiter_most_pct": 100 * told_most(limits, limits.limiter),
         "roof": limits.roof[0],
         "roof_pct": 100 * limits.roof[1],
         "roof_speedup": limits.roof_speedup,

@@ -7,6 +7,7 @@ add up to its time, so findings about one kernel add up too. Kernels too small t
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from math import inf, isfinite
 from typing import Any, Final
 
 from timesink.diagnosis.judge import Row, Rows, declare, fill_template, said_advice
@@ -33,6 +34,8 @@ from timesink.measures.counters.causes import (
     WAITING,
     Figures,
     LaunchGroup,
+    advised_bound,
+    as_it_is,
     bound_in_fp32,
     cause_name,
     compared_with,
@@ -42,6 +45,7 @@ from timesink.measures.counters.causes import (
     launch_groups,
     next_cause,
     share_of,
+    told_most,
     wins_by_less_work,
 )
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
@@ -150,9 +154,10 @@ def _figures(cause: Cause, limits: KernelLimits, **others: float) -> Figures:
     return {**_worded(figures_of(limits, cause, **others)), "bottleneck": Bottleneck(name)}
 
 
-def spent_text(limits: KernelLimits, cause: Cause) -> str:
-    """The share of the kernel's time that the cause takes: a range, or the most where nothing surely is its own."""
-    least, most = limits.least_share(cause), limits.most_share(cause)
+def spent_text(limits: KernelLimits, cause: Cause, won: float = 0.0) -> str:
+    """The share of the kernel's time that the cause takes: a range, or the most where nothing surely is its own; no
+    less than what is `won` of it at most."""
+    least, most = limits.least_share(cause), max(told_most(limits, cause), won)
     return share_range_text(least, most) if least >= _SURELY else f"at most {share_text(most)}"
 
 
@@ -166,12 +171,13 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     is_limiter = cause is limits.limiter
     beside = next_cause(limits) if is_limiter else None
     then = "" if beside is None else f". The next cause, {beside[0]}, takes {share_text(beside[1])}"
-    doubt = limits.doubt if is_limiter else ""
+    won = group.most_ns / group.total_ns if is_limiter and limits.doubt and group.total_ns else 0.0
+    doubt = f"{_two_ways(limits, cause, won)}{limits.doubt}" if is_limiter and limits.doubt else ""
     return Row(
         (limits.kernel.rank, 0),
         {
             **figures,
-            "spends": f"{_named(limits)}, {times}, spends {spent_text(limits, cause)} of its time",
+            "spends": f"{_named(limits)}, {times}, spends {spent_text(limits, cause, won)} of its time",
             "then": doubt or f"{_to_roof(limits, cause) or _without(limits, cause)}{then}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "
@@ -288,6 +294,20 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
         return f". It runs {limits.roof_text}"  # which is no bound of that
     less = "; only less work wins more" if limits.roof[1] >= AT_ROOF else ""
     return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast{less}"
+
+
+def _two_ways(limits: KernelLimits, cause: Cause, won: float) -> str:
+    """What an open verdict wins with less to do, of all its launches, and while it does the same, as a sentence; ''
+    where it is as much, or not known."""
+    kept, less = as_it_is(limits, cause), 1 / (1 - won) if won < 1 else inf
+    is_known = limits.told_bound(cause) is not None or isfinite(advised_bound(limits, cause))
+    if kept is None or not is_known or not kept * (1 + _ALIKE) < less < inf or limits.is_roof_least:
+        return ""
+    ways = _WAYS[cause is Cause.LATENCY]
+    return f". With {ways[0]} it is at most {times_text(less)} as fast, {times_text(kept)} with {ways[1]}"
+
+
+_WAYS: Final = (("less work", "the same"), ("fewer waits", "its waits hidden"))
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:

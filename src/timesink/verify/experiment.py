@@ -116,11 +116,11 @@ def verify(
             if verdict := _refuse_other_work(reference, row, plan):
                 return Verification(plan, tuple(pairs), verdict)
             made[side] = row
-        if pair == -plan.warm_up_pairs:
+        if pair == -1 and (ended := _end_early(plan, tuple(made.values()), started, shorten, progress)):
+            reference, since_s, before = None, time.monotonic(), 0
+        if pair == -plan.warm_up_pairs and not ended:
             progress(_price(plan, time.monotonic() - started))
         if pair < 0:
-            if pair == -1 and (ended := _end_early(plan, tuple(made.values()), started, shorten, progress)):
-                reference, since_s, before = None, time.monotonic(), 0
             continue
         pairs.append((made[SIDES[0]], made[SIDES[1]]))
         pair_s = (time.monotonic() - since_s) / (len(pairs) + before)

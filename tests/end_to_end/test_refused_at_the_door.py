@@ -89,7 +89,7 @@ verify --ledger close 1 --outcome faster ; verify --ledger close 1 --outcome spl
 verify --ledger close x --outcome faster ; verify --ledger nothing ; verify --ledger show 7
 verify --pairs 1 --toggle A=1/2 -- true ; verify --pairs x -- true
 verify --step-regex ( --toggle A=1/2 -- true ; verify --threshold x --toggle A=1/2 -- true
-verify --toggle A -- true
+verify --toggle A -- true ; verify --ledger 7 --toggle A=1/2 -- true
 """
 FILES = ("T", "U", "K", "S", "config.json", "t.py", "history.jsonl", "stages.jsonl")
 HEAVY = (

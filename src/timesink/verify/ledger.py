@@ -111,17 +111,31 @@ def close(
     """Close an open entry. Invalid and inconclusive outcomes carry no gain, whatever was passed."""
     if outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
         measured = None
-    if not path.is_file():
-        raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink verify --ledger add")
+    _check_ledger(path)
     with _lock_entries(path) as entries:
-        is_open = {entry.number: not entry.closed for entry in entries}
-        if not is_open.get(number):
-            state = "is closed already" if number in is_open else "does not exist"
-            numbers = ", ".join(str(entry) for entry, still in is_open.items() if still) or "none"
-            raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {numbers}")
+        _check_open(entries, number)
         closed = {"event": "close", "number": number, "date": _now(), "outcome": str(outcome)}
         _append(path, closed | {"measured_ms": _list_gain(measured), "note": note, "change": change})
     return next(entry for entry in read(path) if entry.number == number)
+
+
+def check_open(path: Path, number: int) -> None:
+    """`UsageError` where there is no open entry of that number: told before anything runs for it."""
+    _check_ledger(path)
+    _check_open(read(path), number)
+
+
+def _check_ledger(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink verify --ledger add")
+
+
+def _check_open(entries: Sequence[Entry], number: int) -> None:
+    is_open = {entry.number: not entry.closed for entry in entries}
+    if not is_open.get(number):
+        state = "is closed already" if number in is_open else "does not exist"
+        numbers = ", ".join(str(entry) for entry, still in is_open.items() if still) or "none"
+        raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {numbers}")
 
 
 def track_record(entries: Sequence[Entry]) -> TrackRecord:

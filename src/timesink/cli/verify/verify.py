@@ -30,6 +30,13 @@ class LedgerEntry(Record, kw_only=True):
     ledger: Annotated[int | None, Option("--ledger", "N", "Close this entry of the ledger with the outcome.")] = None
     root: Annotated[Path, ROOT] = Path(".timesink")
 
+    def check(self) -> None:
+        """`UsageError` where it cannot be closed."""
+        from timesink.verify.ledger import check_open
+
+        if self.ledger is not None:
+            check_open(self.root / "ledger.jsonl", self.ledger)
+
     def close(self, verification: Verification) -> None:
         """Close it with the outcome and the gain, where one is named."""
         if self.ledger is None:
@@ -69,6 +76,7 @@ def verify(
     sides do different work; 3 (with --strict) if inconclusive; else 0.
     """
     target = writing.sink()
+    entry.check()
     commands, source = sides.commands(), times.source()
     plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)
     from timesink.verify.experiment import verify

@@ -26,6 +26,7 @@ from timesink.diagnosis.words import (
 )
 from timesink.knowledge.assumptions import replay as assumed
 from timesink.knowledge.step_parts import Bottleneck
+from timesink.measures.idle.blame import idle_after_work
 from timesink.measures.ranks.paces import kept_ratio
 from timesink.measures.ranks.parity import differences, missing_text, parity_facts
 from timesink.measures.ranks.telling import telling_text
@@ -108,9 +109,14 @@ def told_once(trace: Trace, finding: Finding) -> str:
 
 
 def preface(trace: Trace, usual: Trace | None) -> str:
-    """What is said first: that most of the work is in no step, or that there are only two that differ; else ''."""
+    """What is said first: that most of the work is in no step, that there are only two that differ, or that the GPU
+    waits for nothing in most of the time; else ''."""
     if is_mostly_outside(trace):
         return f"{work_outside(trace)}, and figures per step leave it out. "
+    if after := read_after_work(trace):
+        return (
+            f"{share_text(after)} of the {period_name(trace)} is after the last kernel, where the CPU reads results. "
+        )
     return _too_few_steps(trace) if usual else ""
 
 
@@ -137,6 +143,15 @@ def unfilled(trace: Trace, findings: Sequence[Finding] = ()) -> str:
     what = f"GPU work may be missing in {part}" if is_seen.hides_work else f"{part} is not explained"
     what = f"{what}: {is_seen.missing[0].why}"
     return what if share >= QUIET.default else ""
+
+
+@remembered
+def read_after_work(trace: Trace) -> float:
+    """The share of the step or window in which the CPU reads what the GPU wrote, behind its last kernel, where that is
+    most of it; else 0."""
+    devices = device_timeline(trace).by_device
+    share = max((share_of_step(trace, device, idle_after_work(trace, device)) for device in devices), default=0.0)
+    return share if share > _MOSTLY else 0.0
 
 
 def _too_few_steps(trace: Trace) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from timesink.diagnosis.headline import read_after_work
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, NotApplicable, Note, StepBudget, Undecided
@@ -24,7 +25,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.knowledge.vendors import Vendor
 from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.limiter import why_unexplained
-from timesink.measures.idle.blame import idle_of_cause
+from timesink.measures.idle.blame import idle_after_work, idle_of_cause
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels import kernel_targets
 from timesink.measures.steps import steps
@@ -331,6 +332,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     lost = max((_lost(trace, budget, claims) for budget in budgets), key=lambda one: sum(one.values()), default={})
     after = {_PAGES} if _PAGES in lost and _is_after_work(trace) else set()
     others = lost.keys() - {*_OF_DEVICE, _COPIES, *after}
+    after = set() if read_after_work(trace) else after  # said first
     below, is_of = _LACKING if known(trace).hides_work else _BELOW, f" of the {period_name(trace)} is"
     for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (below, others)):
         named = [(share_text(lost[kind]), _WORDS_OF[kind]) for kind in lost if kind in kinds]
@@ -344,10 +346,9 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
 
 def _is_after_work(trace: Trace) -> bool:
     """Whether most of the idle time before pages of unified memory comes after a device's last kernel."""
-    lines = device_timeline(trace).by_device.items()
-    idle = [(idle_of_cause(trace, device, _PAGES), int(line.compute.end_ns.max(initial=0))) for device, line in lines]
-    ahead_ns = sum((time.clip(0, last_ns)).total_ns for time, last_ns in idle)
-    return 2 * ahead_ns < sum(time.total_ns for time, _ in idle)
+    devices = device_timeline(trace).by_device
+    after_ns = sum(idle_after_work(trace, device).total_ns for device in devices)
+    return 2 * after_ns > sum(idle_of_cause(trace, device, _PAGES).total_ns for device in devices)
 
 
 def _lost(trace: Trace, budget: StepBudget, claims: Mapping[Device, Sequence[Intervals]]) -> dict[str, float]:

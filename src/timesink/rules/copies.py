@@ -74,7 +74,7 @@ def _exposed_row(trace: Trace, device: Device, kind: str, direction: str, groups
         "towards": {"h2d": "host-to-device", "d2h": "device-to-host"}.get(direction),
         "gaps": gaps_words[0] if len(gaps) else None,
         "gaps_too": gaps_words[1] if len(gaps) else None,
-        "within": (moving & kernels).total_ns / kernels.total_ns if len(moving & kernels) else None,
+        "within": (exposed & kernels).total_ns / kernels.total_ns if len(moving & kernels) else None,
         "count": number(sum(group.count for group in groups), *_NOUN[kind == "migrations"]),
         "moved": sum(group.bytes for group in groups),
         "rate": max(rates, default=None),

@@ -293,3 +293,9 @@ def idle_of_cause(trace: Trace, device: Device, cause: str) -> Intervals:
     """When a device was idle for one cause."""
     frame = idle_blame(trace).on(device)
     return Intervals.of(picked(frame, frame["cause"] == cause))
+
+
+def idle_after_work(trace: Trace, device: Device) -> Intervals:
+    """When pages of unified memory move behind a device's last kernel: the CPU reads what the GPU wrote."""
+    pages, kernels = idle_of_cause(trace, device, "migration"), device_timeline(trace)[device].compute
+    return pages.clip(int(kernels.end_ns.max(initial=0)), _ALWAYS[1])

@@ -148,19 +148,24 @@ def pages_of_kernels(trace: Trace) -> Mapping[Device, tuple[Intervals, BoolArray
 
 def awaited_pages(trace: Trace, device: Device, *, only_first: bool = False) -> Intervals:
     """The time in which kernels may wait for pages before these move: as long as a fault takes at most, for the first
-    as long as one that wakes the driver, but not before the kernel began.
+    as long as one that wakes the driver, but not before the kernel began. Behind the last it may wait as long as a
+    fault takes at least, for a page that nothing moves to: it is the first to touch it.
 
-    Of a kernel in [0, 900) us with pages in [150, 160), [180, 190) and [800, 810), where a fault takes 200 us and the
-    first 400: [0, 150), [160, 180) and [600, 800).
+    Of a kernel in [0, 900) us with pages in [150, 160), [180, 190) and [800, 810), where a fault takes 50 to 200 us and
+    the first 450: [0, 150), [160, 180), [600, 800) and [810, 860).
     """
     moving, is_first = pages_of_kernels(trace).get(device, (Intervals.none(), np.zeros(0, np.bool_)))
-    kernels, asked = device_timeline(trace)[device].compute.start_ns, moving.start_ns
-    began = kernels[np.searchsorted(kernels, asked, side="right") - 1]
+    kernels, asked = device_timeline(trace)[device].compute, moving.start_ns
+    within = np.searchsorted(kernels.start_ns, asked, side="right") - 1
+    began = kernels.start_ns[within]
     before = np.where(is_first, began, np.concatenate(([0], moving.end_ns[:-1])) if len(moving) else began)
     longest_us = np.where(is_first, idle.PAGE_FAULT_US.high, idle.PAGE_FAULT_US.value)
     begins = np.maximum(before, asked - (longest_us * NS_PER_US).astype(np.int64))
-    told = is_first if only_first else np.ones(len(moving), np.bool_)
-    return Intervals.union_of(begins[told], asked[told])
+    if only_first:
+        return Intervals.union_of(begins[is_first], asked[is_first])
+    moved = moving.end_ns[np.diff(within, append=-1) != 0]
+    ends = np.minimum(moved + int(idle.PAGE_FAULT_US.low * NS_PER_US), kernels.end_ns[np.unique(within)])
+    return Intervals.union_of(begins, asked) | Intervals.union_of(moved, ends)
 
 
 @remembered

@@ -81,6 +81,15 @@ def test_but_of_the_unit_of_barriers_nobody_knows_whether_it_works(busy: float) 
     one = of_page(page(**{ADU: busy}))
     assert one.limiter is Cause.LATENCY and one.top.is_of_barriers
     assert as_it_is(one, one.limiter) is None
+    assert told_most(one, one.limiter) == one.most_share(one.limiter)
+
+
+@pytest.mark.parametrize("folder", SETS)
+def test_of_basic_sets_latency_takes_no_less_at_most_than_the_full_set_has(folder: str) -> None:
+    for full, _ in measured(folder):
+        one = limits_of(basic(full.kernel))
+        if one is not None and one.others and one.limiter is Cause.LATENCY:
+            assert told_most(one, Cause.LATENCY) >= full.shares[Cause.LATENCY] - 0.01, full.kernel.function
 
 
 @pytest.mark.parametrize("warps", [6, 15, 32, 40])

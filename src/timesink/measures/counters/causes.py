@@ -122,7 +122,8 @@ def told_most(limits: KernelLimits, cause: Cause) -> float:
     """The largest part of the time that is said to be the cause's: all that goes with it, as far as what is advised
     removes it, and no less than its unit may be busy with it."""
     most, bound = limits.most_share(cause), min(limits.bounds[cause], advised_bound(limits, cause))
-    if not limits.others or not isfinite(bound):
+    waits_too = cause is Cause.LATENCY and as_it_is(limits, cause) is None  # its busiest unit: that is latency as well
+    if not limits.others or not isfinite(bound) or waits_too:
         return most
     busy = limits.largest.get(cause, 0.0) if cause in NECESSARY else limits.least_share(cause)
     return min(most, max(busy, 1 - 1 / bound))

@@ -135,7 +135,7 @@ QUANTITIES: Final = _listed("""
 ns us ms s sec second nanosecond byte b kb mb gb tb kib mib gib tib size count total value low high min max mean
 median p sum start end begin dur duration time timestamp ts addr address ptr pointer offset from to period cycle hz
 khz mhz ghz flop ops op element numel length memory mem capacity limit width height line seq sequence step version sm
-block rate bandwidth multiprocessor dim stride shape nelem allocated reserved index frame optin
+block rate bandwidth dim stride shape nelem allocated reserved index frame optin
 """)
 """Last words of a key, without the s of many, whose number is an amount, a time or a place in memory."""
 # fmt: on

@@ -275,6 +275,9 @@ def _stays(key: str) -> bool:
     return (key.isdecimal() and len(key) <= _LONG_NUMBER) or Cleaner().words(key) == key
 
 
+_QUANTITIES = kept_texts.QUANTITIES | {"multiprocessor"}  # as CUDA calls an SM
+
+
 class _Key(NamedTuple):
     """What stands at a key: of a person, a machine or a secret; what somebody owns; an amount."""
 
@@ -291,7 +294,7 @@ def _meant(key: str) -> _Key:
     while len(parts) > 1 and parts[-1] in kept_texts.NUMBERING:
         parts.pop()
     owned = any(part in kept_texts.OWNED or part.removesuffix("s") in kept_texts.OWNED for part in parts[-1:])
-    return _Key(personal, owned, "__" in key.strip("_") or not kept_texts.QUANTITIES.isdisjoint(last))
+    return _Key(personal, owned, "__" in key.strip("_") or not _QUANTITIES.isdisjoint(last))
 
 
 def is_private(key: str, text: str = "x") -> bool:

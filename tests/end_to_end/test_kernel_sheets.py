@@ -16,10 +16,11 @@ from timesink.cli.app import run
 from timesink.errors import UsageError
 from timesink.export.held import holdings
 from timesink.knowledge.metric_names import normalised
-from timesink.measures.counters import KernelCounters, Resource
+from timesink.measures.counters import KernelCounters
 from timesink.measures.counters.causes import limiter_name, limiter_words
 from timesink.measures.counters.checks import CHECKS, check_limits, checks_of
 from timesink.measures.counters.machine_roofs import LeastBytes
+from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.sheet import FIGURES, VERDICT, Value, kernel_sheets, verdict_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read

@@ -23,9 +23,10 @@ from tests.readers.ncu_pages import (
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
-from timesink.measures.counters import KernelCounters, Resource, kernel_counters, page_bounds, throughput_of
+from timesink.measures.counters import KernelCounters, kernel_counters, page_bounds
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of, why_unexplained
 from timesink.measures.counters.page_bounds import told_in
+from timesink.measures.counters.resources import Resource, throughput_of
 from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.counters.sheet import kernel_sheets, verdict_of
 from timesink.measures.counters.waste import Cause, requests_per_cycle, waste_of

@@ -14,8 +14,8 @@ from benchmarks.kernels.score import faults_in
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
-from timesink.measures.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits, limits_of
+from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.records import replace

@@ -16,7 +16,8 @@ from timesink.measures import compile as graphs
 from timesink.measures.communication import clocks, links, pipelines, stage_traces
 from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
 from timesink.measures.communication.pipelines import Schedule
-from timesink.measures.counters import Resource, bounds
+from timesink.measures.counters import bounds
+from timesink.measures.counters.resources import Resource
 from timesink.measures.idle.blame import is_effective
 from timesink.measures.idle.lasting_calls import os_time
 from timesink.measures.idle.pieces import ordinary_gap_ns

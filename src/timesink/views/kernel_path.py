@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from timesink.measures.counters import ARITHMETIC, MEMORY
 from timesink.measures.counters.causes import WAITING, limiter_words
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.machine_roofs import LeastBytes
+from timesink.measures.counters.resources import ARITHMETIC, MEMORY
 from timesink.measures.counters.roofline import ProductParts, product_parts
 from timesink.measures.counters.sheet import KernelSheet
 from timesink.measures.counters.waste import Cause

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from timesink.measures.counters import MEMORY, KernelCounters
+from timesink.measures.counters import KernelCounters
 from timesink.measures.counters.causes import (
     advised_bound,
     bound_in_fp32,
@@ -15,6 +15,7 @@ from timesink.measures.counters.causes import (
     next_cause,
 )
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
+from timesink.measures.counters.resources import MEMORY
 from timesink.measures.counters.stalls import Stalls
 from timesink.measures.counters.waste import Access, Cause
 from timesink.rules.ncu.causes import said_of, spent_text

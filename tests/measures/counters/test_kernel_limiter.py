@@ -12,9 +12,12 @@ from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.knowledge.assumptions import machines
-from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of
-from timesink.measures.counters.causes import awaited_operands, is_tiny, launch_groups
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.busiest import awaited_operands
+from timesink.measures.counters.causes import is_tiny
+from timesink.measures.counters.groups import launch_groups
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
+from timesink.measures.counters.resources import ARITHMETIC, Resource, leaves, resource_of
 from timesink.measures.counters.stalls import REASONS, stalls_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read

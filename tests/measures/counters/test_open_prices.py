@@ -8,19 +8,12 @@ from tests.measures.counters.kernel_counter_strategies import kernel
 from tests.measures.counters.test_prices_of_advice import ALU, ISSUE, LSU, PASSES, SECTORS, SETS, measured
 from tests.measures.counters.test_what_counters_allow import KERNELS, NO_SHARED, basic
 
-from timesink.measures.counters import KernelCounters, Resource, kernel_counters, leaves
+from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import bound_without, is_fp32_product
-from timesink.measures.counters.causes import (
-    OPTIMIZE,
-    advised_bound,
-    as_it_is,
-    figures_of,
-    launch_groups,
-    most_ns,
-    to_roof,
-    told_most,
-)
+from timesink.measures.counters.causes import OPTIMIZE, advised_bound, as_it_is, figures_of, most_ns, to_roof, told_most
+from timesink.measures.counters.groups import launch_groups
 from timesink.measures.counters.limiter import KernelLimits, limits_of
+from timesink.measures.counters.resources import Resource, leaves
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.records import replace

@@ -11,15 +11,8 @@ from tests.measures.counters.test_what_counters_allow import KERNELS
 
 from timesink.measures.counters import kernel_counters
 from timesink.measures.counters.bounds import fused_bound
-from timesink.measures.counters.causes import (
-    gain_ns,
-    is_tiny,
-    launch_groups,
-    may_be_scattered,
-    most_ns,
-    to_roof,
-    wins_by_less_work,
-)
+from timesink.measures.counters.causes import gain_ns, is_tiny, may_be_scattered, most_ns, to_roof, wins_by_less_work
+from timesink.measures.counters.groups import launch_groups
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read

@@ -3,9 +3,11 @@
 import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
-from timesink.measures.counters import counts_one_way, limiter
-from timesink.measures.counters.causes import gain_ns, launch_groups, most_ns
+from timesink.measures.counters import limiter
+from timesink.measures.counters.causes import gain_ns, most_ns
+from timesink.measures.counters.groups import launch_groups
 from timesink.measures.counters.limiter import limits_of, why_unexplained
+from timesink.measures.counters.resources import counts_one_way
 from timesink.measures.counters.waste import Cause
 from timesink.records import replace
 from timesink.rules.ncu.causes import said_of

@@ -3,7 +3,8 @@
 import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
-from timesink.measures.counters import ELAPSED, KernelCounters, Resource
+from timesink.measures.counters import ELAPSED, KernelCounters
+from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.waste import Cause, access_of, active_lanes, executing_lanes, least_passes, waste_of
 from timesink.records import replace
 

@@ -13,21 +13,13 @@ from hypothesis import strategies as st
 from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 
 from timesink.knowledge.metric_names import meant_by
-from timesink.measures.counters import (
-    KernelCounters,
-    Leaf,
-    Resource,
-    kernel_counters,
-    leaves,
-    limiter,
-    occupancy_of,
-    throughput_of,
-)
+from timesink.measures.counters import KernelCounters, kernel_counters, limiter, occupancy_of
 from timesink.measures.counters.bounds import awake_ns, bound_of_any
 from timesink.measures.counters.causes import bound_in_fp32, gain_ns, is_tiny, most_ns
 from timesink.measures.counters.limiter import limits_of, why_unexplained
 from timesink.measures.counters.operations import variant_of
 from timesink.measures.counters.pages import given_of
+from timesink.measures.counters.resources import Leaf, Resource, leaves, throughput_of
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.records import replace

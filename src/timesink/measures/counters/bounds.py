@@ -22,7 +22,8 @@ from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LANES, LOAD_CYCLES, SECTORS_OF_PASS, Precision, peaks
 from timesink.knowledge.kernel_names import library_of
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.counters import ARITHMETIC, MEMORY, KernelCounters, Leaf, Resource
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.resources import ARITHMETIC, MEMORY, Leaf, Resource
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.stalls import Stalls
 from timesink.measures.counters.waste import Cause, Waste, least_passes

@@ -9,8 +9,7 @@ from math import inf, isfinite
 from typing import Any, Final
 
 from timesink.knowledge.assumptions import machines
-from timesink.knowledge.gpus import HOPPER, LANES, plain_per_double
-from timesink.measures.counters import ARITHMETIC, Leaf, Resource
+from timesink.knowledge.gpus import HOPPER, LANES
 from timesink.measures.counters.bounds import (
     FOR_CODE,
     MOSTLY,
@@ -20,11 +19,12 @@ from timesink.measures.counters.bounds import (
     is_fp32_product,
     used,
 )
+from timesink.measures.counters.busiest import awaited_operands, busiest_pipes, is_slow
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.operations import executed_text, loads_widely, variant_of
+from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.stalls import FULL, is_unoptimized
 from timesink.measures.counters.waste import Cause
-from timesink.records import Record
 from timesink.units import NS_PER_US, share_text
 
 Figures = dict[str, Any]
@@ -68,8 +68,8 @@ def cause_name(limits: KernelLimits, cause: Cause, slow_fp64: float = SLOW_FP64)
     """The name of a cause in a launch."""
     if cause is not Cause.COMPUTE:
         return cause.value
-    pipe, _, ratio = _busiest_pipes(limits, slow_fp64)
-    return "precision" if pipe.resource is Resource.FP64 and _is_slow(ratio, slow_fp64) else cause.value
+    pipe, _, ratio = busiest_pipes(limits, slow_fp64)
+    return "precision" if pipe.resource is Resource.FP64 and is_slow(ratio, slow_fp64) else cause.value
 
 
 def limiter_words(name: object) -> str:
@@ -143,8 +143,8 @@ def as_it_is(limits: KernelLimits, cause: Cause) -> float | None:
 def bound_in_fp32(limits: KernelLimits, slow_fp64: float = SLOW_FP64) -> float | None:
     """How many times as fast a kernel whose slow format limits it is in fp32 at most: its other units stay as they are,
     and as many operations pass that pipe. None for other kernels."""
-    pipe, _, ratio = _busiest_pipes(limits, slow_fp64)
-    if pipe.resource is not Resource.FP64 or ratio is None or not _is_slow(ratio, slow_fp64):
+    pipe, _, ratio = busiest_pipes(limits, slow_fp64)
+    if pipe.resource is not Resource.FP64 or ratio is None or not is_slow(ratio, slow_fp64):
         return None
     others = (used(leaf) for leaf in limits.leaves if leaf.resource not in (Resource.FP64, Resource.HIDDEN))
     return max(1.0, 1 / max([pipe.busy / ratio, *others]))
@@ -229,84 +229,6 @@ def next_cause(limits: KernelLimits) -> tuple[str, float] | None:
     waits = limits.stalls.top if largest is Cause.LATENCY and limits.stalls is not None else None
     reason = f" ({waits[0].replace('_', ' ')})" if waits is not None else ""
     return f"{limiter_words(cause_name(limits, largest))}{reason}", limits.shares[largest]
-
-
-class LaunchGroup(Record):
-    """Launches of one kernel with the same grid and block, and a cause of their time; `longest` is the one that is
-    described, of those that have the limiter of most of the time."""
-
-    longest: KernelLimits
-    launches: tuple[KernelLimits, ...]
-    cause: Cause
-
-    @property
-    def profiles(self) -> tuple[int, ...]:
-        """The numbers of the launches in the report."""
-        return tuple(launch.kernel.profile for launch in self.launches)
-
-    @property
-    def total_ns(self) -> float:
-        """What the launches take together."""
-        return sum(launch.kernel.duration_ns or 0.0 for launch in self.launches)
-
-    @property
-    def gain_ns(self) -> float:
-        """What is won together."""
-        return sum(gain_ns(launch, self.cause) for launch in self.launches)
-
-    @property
-    def most_ns(self) -> float:
-        """What is won together at most."""
-        return sum(most_ns(launch, self.cause) for launch in self.launches)
-
-    @property
-    def behind(self) -> float:
-        """The part of the gain that counts for its place among findings: no cause comes before the limiter."""
-        own, of_limiter = self.gain_ns, sum(gain_ns(launch, self.longest.limiter) for launch in self.launches)
-        is_behind = self.cause is not self.longest.limiter and own and own >= of_limiter
-        return _BEHIND * of_limiter / own if is_behind else 1.0
-
-
-def launch_groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:
-    """Launches by kernel, grid and block, the group with the largest gain first."""
-    groups: dict[tuple[object, ...], list[KernelLimits]] = {}
-    for limits in measured:
-        groups.setdefault((limits.kernel.name, limits.kernel.grid, limits.kernel.block), []).append(limits)
-    merged = [LaunchGroup(_described(group, cause), tuple(group), cause) for group in groups.values()]
-    return sorted(merged, key=lambda group: (-group.gain_ns, group.profiles))
-
-
-_BEHIND: Final = 0.999  # times the gain: just below the limiter, whose place that is
-
-
-def _described(launches: list[KernelLimits], cause: Cause) -> KernelLimits:
-    """The launch with the largest gain, of those that have the limiter of most of the time."""
-    lengths = dict.fromkeys(Cause, 0.0)
-    for launch in launches:
-        lengths[launch.limiter] += launch.kernel.duration_ns or 1.0
-    usual = max(lengths, key=lambda limiter: lengths[limiter])
-    alike = [launch for launch in launches if launch.limiter is usual]
-    return max(alike, key=lambda launch: (gain_ns(launch, cause), launch.shares[cause], -launch.kernel.profile))
-
-
-OF_MEMORY: Final = "operands of memory"
-OF_SHARED: Final = "operands of shared memory"
-OF_OTHERS: Final = "operands of other warps"
-_OPERANDS: Final = {
-    **dict.fromkeys(("long_scoreboard", "lg_throttle"), OF_MEMORY),
-    **dict.fromkeys(("short_scoreboard", "mio_throttle"), OF_SHARED),
-    **dict.fromkeys(("barrier", "sleeping", "membar"), OF_OTHERS),
-}
-_BUSY_TENSOR: Final = 0.6  # of its peak: below it tensor cores wait more than the field takes for well fed
-_SOME_TENSOR: Final = 0.05  # of its peak: below it products are not what the kernel is for
-
-
-def awaited_operands(limits: KernelLimits) -> str | None:
-    """Where the operands are that a product's tensor cores wait for; None for other kernels."""
-    roofs = limits.roofline.compute if limits.roofline is not None else ()
-    tensor = max((roof.share for roof in roofs if roof.path != "cuda"), default=0.0)
-    top = limits.stalls.top if limits.stalls is not None else None
-    return _OPERANDS.get(top[0]) if top is not None and _SOME_TENSOR < tensor < _BUSY_TENSOR else None
 
 
 def _uncoalesced(limits: KernelLimits) -> Figures:
@@ -437,7 +359,7 @@ def _memory(limits: KernelLimits) -> Figures:
 
 def _compute(limits: KernelLimits, slow_fp64: float) -> Figures:
     """Where fp64 is slow, its format is the cause."""
-    (pipe, beside, ratio), more = _busiest_pipes(limits, slow_fp64), list[Counted]()
+    (pipe, beside, ratio), more = busiest_pipes(limits, slow_fp64), list[Counted]()
     resource, advice = pipe.resource, None
     roofs = limits.roofline.compute if limits.roofline is not None else ()
     for roof in roofs:
@@ -448,7 +370,7 @@ def _compute(limits: KernelLimits, slow_fp64: float) -> Figures:
     of_mma = limits.kernel.compute_capability == HOPPER and any(roof.path == "mma" for roof in roofs)
     if of_tensor:
         advice = awaited_operands(limits)
-    elif beside is not None and not (resource is Resource.FP64 and _is_slow(ratio, slow_fp64)):
+    elif beside is not None and not (resource is Resource.FP64 and is_slow(ratio, slow_fp64)):
         advice = "both"
     return {
         **_busy(limits),
@@ -461,38 +383,6 @@ def _compute(limits: KernelLimits, slow_fp64: float) -> Figures:
         "beside_busy": beside and beside.busy,
         "more": more,
     }
-
-
-def _busiest_pipes(limits: KernelLimits, slow_fp64: float) -> tuple[Leaf, Leaf | None, float | None]:
-    """The busiest pipe, one of another kind about as busy, and how many operations in fp32 take the time of one in
-    fp64: where that format is slow, its pipe is the first of two."""
-    pipe, beside, ratio = limits.top, _as_busy(limits), _fp32_per_fp64(limits)
-    if beside is not None and beside.resource is Resource.FP64 and _is_slow(ratio, slow_fp64):
-        return beside, pipe, ratio
-    return pipe, beside, ratio
-
-
-def _is_slow(ratio: float | None, slow_fp64: float) -> bool:
-    return ratio is not None and 1 / ratio < slow_fp64
-
-
-def _as_busy(limits: KernelLimits) -> Leaf | None:
-    """The busiest pipe of another kind that is about as busy as a kernel's busiest one: without the work of either
-    alone the kernel is hardly faster."""
-    if limits.top.resource not in ARITHMETIC:
-        return None
-    others = [leaf for leaf in limits.leaves if leaf.resource in ARITHMETIC - {limits.top.resource}]
-    return next((leaf for leaf in others if leaf.busy >= _AS_BUSY * limits.top.busy), None)
-
-
-_AS_BUSY: Final = 0.9  # of the busiest pipe: without that one alone the kernel is a ninth faster at most
-
-
-def _fp32_per_fp64(limits: KernelLimits) -> float | None:
-    """By the report's own peaks, else as the GPU is known; None where nothing tells."""
-    kernel = limits.kernel
-    lanes = [kernel.get(f"sm__sass_thread_inst_executed_op_{op}fma_pred_on.sum.peak_sustained") for op in ("f", "d")]
-    return lanes[0] / lanes[1] if lanes[0] and lanes[1] else plain_per_double(kernel.gpu, kernel.compute_capability)
 
 
 _FIGURES: Final[Mapping[Cause, Callable[[KernelLimits], Figures]]] = {

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from timesink.errors import unknown
-from timesink.measures.counters import Resource
 from timesink.measures.counters.causes import WAITING, limiter_name, limiter_words
+from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.sheet import KernelSheet
 from timesink.measures.counters.waste import Cause
 from timesink.records import Record

@@ -15,19 +15,7 @@ from functools import lru_cache
 from math import isfinite
 
 from timesink.knowledge.metric_names import NOT_KNOWN, meant_by
-from timesink.measures.counters import (
-    KernelCounters,
-    Leaf,
-    Occupancy,
-    Resource,
-    counts_one_way,
-    is_complete,
-    kernel_counters,
-    lacks_units,
-    leaves,
-    missing_units,
-    states_units,
-)
+from timesink.measures.counters import KernelCounters, Occupancy, kernel_counters
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
     FOR_CODE,
@@ -48,6 +36,16 @@ from timesink.measures.counters.bounds import (
 from timesink.measures.counters.page_bounds import OF_LOCAL, told_in
 from timesink.measures.counters.pages import DRAM_BUSY, Given, given_of, with_dram
 from timesink.measures.counters.ranges import Ends, Possible, possible
+from timesink.measures.counters.resources import (
+    Leaf,
+    Resource,
+    counts_one_way,
+    is_complete,
+    lacks_units,
+    leaves,
+    missing_units,
+    states_units,
+)
 from timesink.measures.counters.roofline import KernelRoofline, counts_operations
 from timesink.measures.counters.shares import NO_QUEUE, issued_for, shares_of
 from timesink.measures.counters.stalls import QUEUES, Stalls, tells_reasons

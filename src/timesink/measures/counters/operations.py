@@ -11,7 +11,8 @@ from typing import Final
 
 from timesink.knowledge.gpus import PER_OPCODE
 from timesink.knowledge.operators import INTEGER_ARGUMENT
-from timesink.measures.counters import KernelCounters, Leaf, Resource
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.resources import Leaf, Resource
 from timesink.startup import regex
 from timesink.units import share_text
 

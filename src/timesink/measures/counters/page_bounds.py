@@ -12,7 +12,8 @@ from timesink.knowledge import ncu_texts as texts
 from timesink.knowledge.gpus import DRAM_ACCESS_SECTORS, LOAD_CYCLES, SECTOR_BYTES, SECTORS_OF_PASS
 from timesink.knowledge.kernel_traits import LIBRARY_LAUNCH
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.counters import KernelCounters, Resource, throughput_of
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.resources import Resource, throughput_of
 from timesink.measures.counters.waste import Access, requests_per_cycle
 from timesink.records import Record, field
 from timesink.startup import regex

@@ -12,21 +12,7 @@ from itertools import product
 from typing import Final
 
 from timesink.knowledge.gpus import ISSUES_OF_CYCLE, LANES, SECTORS_OF_PASS
-from timesink.measures.counters import (
-    ELAPSED,
-    MEMORY,
-    KernelCounters,
-    Leaf,
-    Occupancy,
-    Resource,
-    counts_one_way,
-    lacks_units,
-    leaves,
-    occupancy_of,
-    page_bounds,
-    resource_of,
-    throughput_of,
-)
+from timesink.measures.counters import ELAPSED, KernelCounters, Occupancy, occupancy_of, page_bounds
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
     FOR_LOADS,
@@ -37,6 +23,16 @@ from timesink.measures.counters.bounds import (
     load_wait,
 )
 from timesink.measures.counters.page_bounds import ACCESSES, OF_LOCAL, REQUESTS, ROUNDED, Told, told_in
+from timesink.measures.counters.resources import (
+    MEMORY,
+    Leaf,
+    Resource,
+    counts_one_way,
+    lacks_units,
+    leaves,
+    resource_of,
+    throughput_of,
+)
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.shares import UnitWork, work_of
 from timesink.measures.counters.stalls import Stalls, stalls_of

@@ -15,17 +15,7 @@ from math import inf
 from typing import Final
 
 from timesink.knowledge.gpus import HOPPER
-from timesink.measures.counters import (
-    ELAPSED,
-    MEMORY,
-    OF_L1,
-    KernelCounters,
-    Leaf,
-    Resource,
-    missing_units,
-    occupancy_of,
-    waits_at_barriers,
-)
+from timesink.measures.counters import ELAPSED, KernelCounters, occupancy_of
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
     FOR_CODE,
@@ -41,6 +31,7 @@ from timesink.measures.counters.bounds import (
     kept_when_coalesced,
     used,
 )
+from timesink.measures.counters.resources import MEMORY, OF_L1, Leaf, Resource, missing_units, waits_at_barriers
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.shares import (
     BUSY_WASTES,

@@ -18,7 +18,8 @@ from typing import Final
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.counters import KernelCounters, Resource, kernel_counters, leaves, throughput_of
+from timesink.measures.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.resources import Resource, leaves, throughput_of
 from timesink.measures.counters.tensor import Counted, TensorWork, pipe_busy, tensor_work
 from timesink.model.trace import Trace
 from timesink.records import Record

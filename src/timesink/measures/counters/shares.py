@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from timesink.measures.counters import ARITHMETIC, MEMORY, Leaf, Occupancy, Resource
+from timesink.measures.counters import Occupancy
 from timesink.measures.counters.bounds import (
     FAR_FROM_FULL,
     FOR_LOADS,
@@ -18,6 +18,7 @@ from timesink.measures.counters.bounds import (
     kept_when_coalesced,
     used,
 )
+from timesink.measures.counters.resources import ARITHMETIC, MEMORY, Leaf, Resource
 from timesink.measures.counters.roofline import KernelRoofline
 from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, QUEUES, Stalls
 from timesink.measures.counters.waste import Cause, Waste

@@ -5,7 +5,8 @@ from math import fsum
 
 from timesink.knowledge import Pattern
 from timesink.knowledge.metric_names import patterns
-from timesink.measures.counters import OF_WAITS, KernelCounters
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.resources import OF_WAITS
 from timesink.records import Record, field
 
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"

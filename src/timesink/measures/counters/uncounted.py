@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from timesink.knowledge.gpus import LANES
-from timesink.measures.counters import MEMORY, KernelCounters, Resource
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.resources import MEMORY, Resource
 from timesink.measures.counters.roofline import tells_bytes
 from timesink.measures.counters.stalls import stalls_of, tells_reasons
 from timesink.measures.counters.waste import (

@@ -20,7 +20,8 @@ from enum import StrEnum
 from math import ceil, prod
 
 from timesink.knowledge import gpus
-from timesink.measures.counters import ARITHMETIC, KernelCounters, Resource, leaves
+from timesink.measures.counters import KernelCounters
+from timesink.measures.counters.resources import ARITHMETIC, Resource, leaves
 from timesink.measures.counters.roofline import level_bytes
 from timesink.measures.counters.stalls import stalls_of
 from timesink.measures.counters.tensor import tensor_work

@@ -17,6 +17,7 @@ from timesink.knowledge.kernel_names import short_name
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.bounds import awake_ns, fused_bound, idle_clock_hz
+from timesink.measures.counters.busiest import OF_MEMORY, OF_OTHERS, OF_SHARED
 from timesink.measures.counters.causes import (
     AT_ROOF,
     BYTES_TO_ROOF,
@@ -26,14 +27,10 @@ from timesink.measures.counters.causes import (
     FUSE,
     LOADS_TO_ROOF,
     NECESSARY,
-    OF_MEMORY,
-    OF_OTHERS,
-    OF_SHARED,
     OPERATIONS_TO_ROOF,
     OPTIMIZE,
     WAITING,
     Figures,
-    LaunchGroup,
     advised_bound,
     as_it_is,
     bound_in_fp32,
@@ -42,13 +39,13 @@ from timesink.measures.counters.causes import (
     figures_of,
     gain_ns,
     is_tiny,
-    launch_groups,
     next_cause,
     share_of,
     told_most,
     wins_by_less_work,
 )
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
+from timesink.measures.counters.groups import LaunchGroup, launch_groups
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import DEVICE_OPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -32,8 +32,18 @@ def check_document(document: Any) -> None:
         _check_order(part)
         if "parts" in part and "step_ms" in part:
             _check_sum(part)
-        if "before_ns" in part and "after_low_ns" in part:
-            _ordered("a rung", 0.0, part["after_low_ns"], part["after_ns"], part["after_high_ns"], part["before_ns"])
+        for rungs in part.values():
+            if isinstance(rungs, list) and all(isinstance(one, dict) and "after_low_ns" in one for one in rungs):
+                _check_rungs(rungs)
+
+
+def _check_rungs(rungs: Sequence[Mapping[str, Any]]) -> None:
+    """Each step of a plan begins where the one before it ends, and may take no longer than that one may."""
+    before_ns = most_ns = rungs[0]["before_ns"] if rungs else 0.0
+    for rung in rungs:
+        _ordered("a rung's beginning", before_ns, rung["before_ns"], before_ns)
+        _ordered("a rung", 0.0, rung["after_low_ns"], rung["after_ns"], rung["after_high_ns"], most_ns)
+        before_ns, most_ns = rung["after_ns"], rung["after_high_ns"]
 
 
 def checked_json(text: str) -> Any:

@@ -81,6 +81,17 @@ def test_every_tool_of_an_agent_that_opens_a_file_is_fuzzed(tmp_path: Path) -> N
     assert tools == {name for name, _ in ASKED} | set(NO_FILE)
 
 
+RUNG = {"before_ns": 9.0, "after_low_ns": 1.0, "after_ns": 4.0, "after_high_ns": 8.0}
+
+
+def test_a_step_of_a_plan_may_take_as_long_as_the_step_before_it_may_and_no_longer() -> None:
+    later = {"before_ns": 4.0, "after_low_ns": 1.0, "after_ns": 2.0, "after_high_ns": 7.0}
+    answers.check_document({"ladder": [RUNG, later]})
+    for wrong in ({"after_high_ns": 8.5}, {"before_ns": 5.0}, {"after_low_ns": 3.0}):
+        with pytest.raises(AssertionError):
+            answers.check_document({"ladder": [RUNG, later | wrong]})
+
+
 @pytest.mark.parametrize(
     "document",
     [

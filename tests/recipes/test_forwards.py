@@ -9,6 +9,7 @@ from tests.recipes.repairing import repaired
 from timesink.recipes.forwards import find_rebuilt
 from timesink.recipes.lists import find_norm_sums
 from timesink.recipes.source import Source
+from timesink.recipes.table import proposals
 
 torch = pytest.importorskip("torch")
 from tests.recipes.test_faults import computed  # noqa: E402  # which needs it too
@@ -153,3 +154,38 @@ def test_what_is_cast_or_normed_alike_in_each_round_is_made_once(made: str, cast
 @pytest.mark.parametrize(("made", "cast"), OTHER)
 def test_what_may_differ_from_round_to_round_is_not_made_once(made: str, cast: str, tmp_path: Path) -> None:
     assert repaired(tmp_path, LOOP.format(made=made, cast=cast.replace("; ", "\n    ")))[1] == set()
+
+
+TRAINED = [
+    "loss = (net(x) - x).square().mean()",
+    "loss = F.mse_loss(net(x), x)",
+    "loss = criterion(net(x), x)",
+    "loss = net(torch.ones(4, 8)).sum()",
+    "loss = (x * weight).sum()",
+    "loss = (x.float() @ weight.t()).norm()",
+    "loss = criterion(net(torch.zeros(4, 8)), torch.ones(4, 8))",
+]
+
+
+@pytest.mark.parametrize("loss", TRAINED)
+@pytest.mark.parametrize("within", ["", "def train(net, criterion, x, weight):"])
+def test_what_is_trained_is_not_even_offered(loss: str, within: str, tmp_path: Path) -> None:
+    """It is another in each round, though nothing in the loop binds the model anew."""
+    text = TRAINING.format(loss=loss)
+    if within:
+        text = text.replace("for step", f"{within}\n  for step").replace("\n    ", "\n      ")
+    (tmp_path / "train.py").write_text(text)
+    assert not [one for _, one in proposals([tmp_path / "train.py"], ["build_once"], {})]
+
+
+TRAINING = """import torch
+from torch.nn import functional as F
+net, criterion = torch.nn.Linear(8, 8), torch.nn.MSELoss()
+x, weight = torch.randn(4, 8), torch.randn(8, requires_grad=True)
+optimizer = torch.optim.SGD([*net.parameters(), weight], lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    {loss}
+    loss.backward()
+    optimizer.step()
+"""

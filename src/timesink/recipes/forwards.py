@@ -166,7 +166,8 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
     reads = read_in(value)
     builds = any(name_of(call.func) in BUILDS and root_of(call.func) in ("torch", "np") for call in calls_in(value))
     return (
-        (builds or bool(_made_before(source, statement)))
+        (builds or _is_of_made(source, statement))
+        and not any(_is_object(source, call.func.id) for call in calls_in(value) if isinstance(call.func, ast.Name))
         and not reads & (bound | {name} | mutated_in(loop))
         and name not in bound | mutated_in(loop)
         and not any(name in read_in(one) for one in before)
@@ -174,6 +175,18 @@ def _is_same(source: Source, loop: Loop, statement: ast.Assign, name: str) -> bo
         and not walk(value, ast.Await, ast.NamedExpr, ast.Yield)
         and not any(word.arg == "requires_grad" for call in calls_in(value) for word in call.keywords)
     )
+
+
+def _is_object(source: Source, name: str) -> bool:
+    """Whether a name that is called is no function of the file or of a library, but a value: a model, which trains."""
+    is_bound = any(one.id == name and isinstance(one.ctx, ast.Store) for one in walk(source.tree, ast.Name))
+    return is_bound or any(one.arg == name for one in walk(source.tree, ast.arg))
+
+
+def _is_of_made(source: Source, statement: ast.Assign) -> bool:
+    """Whether it is computed, by what is known to compute the same, of tensors alone that `_made_before` knows."""
+    made = _made_before(source, statement)
+    return bool(made) and not _doubt_of(statement.value) and not stays(source, statement.value, made)
 
 
 def _made_before(source: Source, statement: ast.Assign) -> set[str]:

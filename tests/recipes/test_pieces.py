@@ -112,6 +112,9 @@ LEFT = {
     "several modules": "out = torch.stack([one(x) for one in [layer, layer]])",
     "several modules of a name": "many = [layer, layer]\nout = torch.stack([one(x) for one in many])",
     "several modules by number": "many = [layer, layer]\nout = torch.stack([many[i](x) for i in range(2)])",
+    "windows": "ix = torch.arange(4)\nout = torch.stack([x[0][i:i + 2] for i in ix])",
+    "ranges": "a, b = torch.zeros(4), torch.ones(4)\nout = torch.stack([torch.arange(i, j) for i, j in zip(a, b)])",
+    "sizes": "ix = torch.ones(4).long()\nout = torch.stack([torch.zeros(3).repeat(i) for i in ix])",
     "what is drawn": "parts = [layer(row) for row in x]\nout = torch.stack(parts)",
 }  # fmt: skip
 

@@ -21,8 +21,14 @@ def find_padding(source: Source, line: int) -> Iterator[Proposal]:
             yield from _filled(source, function, batch[0])
     for call in calls_in(source.tree):
         told = next((word for word in call.keywords if word.arg == "padding"), None)
-        if told is not None and getattr(told.value, "value", None) == "max_length":
+        if told is not None and getattr(told.value, "value", None) == "max_length" and not _is_of_one(source, call):
             yield _proposal(source, call.lineno, told.value, '"longest"')
+
+
+def _is_of_one(source: Source, call: ast.Call) -> bool:
+    """Whether a data set makes its items so, one by one: at lengths of their own they make no batch."""
+    classes = [one for one in source.above(call) if isinstance(one, ast.ClassDef)]
+    return any(getattr(one, "name", "") == "__getitem__" for each in classes for one in each.body)
 
 
 def _collates(source: Source, name: str) -> bool:

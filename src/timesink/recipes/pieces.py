@@ -20,6 +20,11 @@ _APART: Final = (
 )
 _CASTS: Final = frozenset({"astype", "long", "float", "int", "half", "double", "bfloat16"})
 _OF_THE_HOST: Final = ("from_numpy", "item", "tolist", "int", "float", "len", "open", "append")
+_TAKE_NUMBERS: Final = frozenset({
+    "arange", "linspace", "zeros", "ones", "full", "eye", "tensor", "range", "narrow", "repeat", "repeat_interleave",
+    "view", "reshape", "expand", "roll", "topk", "split", "chunk",
+})  # fmt: skip
+"""What is told sizes and bounds: no tensor of several numbers can be one."""
 
 
 @dataclass(slots=True)
@@ -112,12 +117,18 @@ def _stacked(source: Source, target: ast.expr, iterated: ast.expr, one: ast.expr
 
 def _is_plain(taken: _Pieces) -> bool:
     """Whether it computes, by PyTorch alone, binds no names, calls no piece (that would be a module of a list), and
-    cuts nothing at one: a batch of numbers is no bound of a slice."""
+    takes none for a size or for a bound of a slice, which a batch of numbers cannot be."""
     binds = walk(taken.one, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.NamedExpr, ast.Await)
     computes = walk(taken.one, ast.Call, ast.BinOp, ast.Compare, ast.UnaryOp)
     others = {name_of(call.func) for call in calls_in(taken.one)} & {*taken.over, *_OF_THE_HOST}
-    cuts = any(read_in(cut) & taken.over.keys() for cut in walk(taken.one, ast.Slice))
-    return bool(computes) and not binds and not cuts and not others and not read_in(taken.one) & {"np", "numpy"}
+    told = [
+        one
+        for call in calls_in(taken.one)
+        if name_of(call.func) in _TAKE_NUMBERS
+        for one in (*call.args, *call.keywords)
+    ]
+    sizes = any(read_in(one) & taken.over.keys() for one in (*told, *walk(taken.one, ast.Slice)))
+    return bool(computes) and not binds and not sizes and not others and not read_in(taken.one) & {"np", "numpy"}
 
 
 def _mapped(taken: _Pieces) -> str:

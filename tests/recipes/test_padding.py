@@ -9,7 +9,7 @@ from timesink.recipes.table import proposals
 PADS = "tokens = tokenizer(texts, padding='max_length', max_length=512)"
 OF_ONE = [
     "    def __getitem__(self, at):\n        {}\n        return tokens",
-    "    def one(self, at):\n        {}\n        return tokens\n    def __getitem__(self, at):\n        return self.one(at)",
+    "    def one(self):\n        {}\n        return tokens\n    def __getitem__(self, at):\n        return self.one()",
 ]
 OF_MANY = [
     "    def collate(self, texts):\n        {}\n        return tokens",

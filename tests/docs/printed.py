@@ -21,6 +21,11 @@ _ENDS = ",;:)"
 _SENTENCE = re.compile(r"[.?!]$")
 VALUES = {"NAME": "1", "N": "1", "CODE": "IDL101", "MS": "10", "RUNG": "1", "NUMBER": "1"}
 """What may stand for a word in capitals; for any other, the word itself."""
+BEHIND = {
+    "explain": "IDL101", "try --only": "tf32", "fix --only": "foreach", "plan --change": "feed-loader",
+    "verify --predicted": "1,2,3",
+}  # fmt: skip
+"""What may stand for it behind a command, or behind an option of one, that takes one of several names."""
 UNFINISHED = "a command is named, without what it works on"
 
 
@@ -91,7 +96,7 @@ def refused(line: str) -> str:
 
     A command may be named without what it works on: `UNFINISHED`.
     """
-    words = [VALUES.get(word, word) for word in shlex.split(line)[1:]]
+    words = list(_with_values(shlex.split(line)[1:]))
     if words[0] == "help":
         words = [*words[1:], "--help"] if words[1:] else ["explain"]
     _, entry, rest = resolve(words)
@@ -107,6 +112,13 @@ def refused(line: str) -> str:
     except (click.ClickException, UsageError) as error:
         return str(getattr(error, "message", error))
     return ""
+
+
+def _with_values(words: list[str]) -> Iterator[str]:
+    for at, word in enumerate(words):
+        before = words[at - 1] if at == 1 else f"{words[0]} {words[at - 1]}"
+        known = word if not re.search(r"\b[A-Z]\b|[A-Z]{2}", word) else BEHIND.get(before, VALUES.get(word, word))
+        yield word.replace("X", "2") if word.startswith("streams ") else known
 
 
 def texts(path: Path) -> Iterator[str]:

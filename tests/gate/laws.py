@@ -67,7 +67,7 @@ _ESTIMATED = re.compile(
 )
 _NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bottleneck")
 _REASON = re.compile(r"not all recorded|To decide:|cannot be told|has no GPU work")
-_WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) .*?at most (\d[\d.]*)× as fast")
+_WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) (?:(?! of its time ).)*?at most (\d[\d.]*)× as fast")
 MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation
 SURE_PART: Final = 0.3  # of a bound that may be nothing: what is expected of it (Swanson's rule, `expected_ms`)
 

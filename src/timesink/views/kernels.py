@@ -17,6 +17,7 @@ from timesink.knowledge.step_parts import Bottleneck
 from timesink.measures.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.causes import cause_name, limiter_name, told_most
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
+from timesink.measures.counters.sheet import told_speedup
 from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, NOT_HIDDEN, Stalls
 from timesink.measures.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
@@ -215,7 +216,7 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None, action: st
         "roof": roof,
         "roof_share": share,
         "roof_speedup": limits and limits.roof_speedup,
-        "bound_speedup": limits and limits.bound,
+        "bound_speedup": limits and told_speedup(limits),
         "action": action,
     }
 

@@ -14,6 +14,7 @@ from timesink.measures.counters.causes import OPTIMIZE, advised_bound, as_it_is,
 from timesink.measures.counters.groups import launch_groups
 from timesink.measures.counters.limiter import KernelLimits, limits_of
 from timesink.measures.counters.resources import Resource, leaves
+from timesink.measures.counters.sheet import told_speedup
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
 from timesink.records import replace
@@ -149,6 +150,8 @@ def test_figures_of_an_open_verdict_agree(report: str) -> None:
         cause = one.limiter
         assert "up to the roof" not in said_of(one)[1]
         assert one.least_share(cause) <= told_most(one, cause) <= one.most_share(cause) + 1e-9
+        speedup = told_speedup(one)  # of the table: what its share of the time leaves
+        assert speedup is None or told_most(one, one.limiter) >= 1 - 1 / speedup - 1e-9
         kept, bound = as_it_is(one, cause), min(one.bounds[cause], advised_bound(one, cause))
         assert kept is None or kept <= bound * 1.01 or cause is not Cause.MEMORY
         assert most_ns(one, cause) <= told_most(one, cause) * (one.kernel.duration_ns or 0.0) * 1.01

@@ -188,6 +188,13 @@ def _sheet(kernel: KernelCounters, limits: KernelLimits | None) -> KernelSheet:
 SHEETS_DOC = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
 
 
+def told_speedup(limits: KernelLimits) -> float | None:
+    """How many times as fast it is at most without its limiter, whose part of the time is told as `told_most`; None
+    where no other unit is known to limit it."""
+    most = told_most(limits, limits.limiter)
+    return limits.bound if limits.bound is None or most >= 1 else min(limits.bound, 1 / (1 - most))
+
+
 def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
     """Limiter, its percentage of the time, surely and at most, the nearest roof, the percentage of it, how many times
     as fast the kernel is there, and at most without the limiter. Every value None where nothing is known."""
@@ -200,7 +207,7 @@ def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
         "roof": limits.roof[0],
         "roof_pct": 100 * limits.roof[1],
         "roof_speedup": limits.roof_speedup,
-        "bound_speedup": limits.bound,
+        "bound_speedup": told_speedup(limits),
     }
 
 

@@ -7,7 +7,7 @@ knows that it imports when it is asked, and nothing of it reads a file: a name i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 def there(text: str) -> None:
     """A file or a folder that is there."""
     must_be_there(Path(text))
+
+
+def program(words: Sequence[str] | None, purpose: str) -> list[str]:
+    """The program after `--`, which is there."""
+    if not words:
+        raise UsageError(f"no program to {purpose}", remedy="write it after --, such as: -- python train.py")
+    return list(words)
 
 
 def place(text: str) -> None:
@@ -114,12 +121,18 @@ def number_named(text: str, form: str) -> tuple[str, float]:
     """``registers=96`` as a name and its number; `UsageError` shows the `form` of a limit where it is none."""
     name, _, value = text.partition("=")
     try:
-        number = float(value.strip().removesuffix("%")) / (100 if value.strip().endswith("%") else 1)
+        number = _ratio(value)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
         raise _no_limit(text, form)
     return name.strip(), number
+
+
+def _ratio(text: str) -> float:
+    """What ``2%`` or ``0.02`` means. `ValueError` where it is no number."""
+    plain = text.strip()
+    return float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
 
 
 def _no_limit(text: str, form: str) -> UsageError:
@@ -178,7 +191,7 @@ def budget(text: str) -> float:
 def share(text: str) -> float:
     """The ratio that a text such as ``2%`` or ``0.02`` means. `UsageError` unless it is at least 0 and below 1."""
     try:
-        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        value = _ratio(text)
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:

@@ -15,7 +15,6 @@ from timesink.cli.capturing.captured import translated
 from timesink.cli.options import ALLOW_WRITES, PROGRAM, QUIET, PageOutput
 from timesink.cli.output import tell
 from timesink.cli.parameters import Option
-from timesink.errors import UsageError
 
 if TYPE_CHECKING:
     from timesink.trials.records import TrialAnswer
@@ -61,8 +60,7 @@ def try_changes(
     against those of the program as it is. When the budget is over, or at an interrupt, what was measured is shown. Exit
     code 0: something wins; 1: nothing does; 128 and the signal's number: it was ended.
     """
-    if not program:
-        raise UsageError("no program to try changes on", remedy="write it after --, such as: -- python train.py")
+    words = asked.program(program, "try changes on")
     began_s = time.monotonic()
     from timesink.trials.apart import KEPT_APART
     from timesink.trials.course import try_changes as run_trial
@@ -75,11 +73,11 @@ def try_changes(
             tell(KEPT_APART, quiet)
         names, budget_s = chosen_names(only), asked.budget(budget)
         left_s, told = _left(budget_s, began_s), _told_by("try", quiet)
-        answer = run_trial(program, names=names, budget_s=left_s, check=check, tell=told, box=box)
+        answer = run_trial(words, names=names, budget_s=left_s, check=check, tell=told, box=box)
     notes = []
     if ledger is not None and answer.kept:
         notes.append(f"entered in {ledger}: {_enter(ledger, answer)}")
-    writing.sink(notes).show(trial_page(answer, stored_command(program)))
+    writing.sink(notes).show(trial_page(answer, stored_command(words)))
     return SIGNALLED + answer.signal if answer.signal else 0 if answer.kept else NOTHING_WINS
 
 
@@ -158,8 +156,7 @@ def fix(
     run, its losses are held against those before it, and runs of both in turns decide. What is kept is a commit. What
     cannot be proven safe is offered, not made. Exit code 0: an edit is kept; 1: none is.
     """
-    if not program:
-        raise UsageError("no program to fix", remedy="write it after --, such as: -- python train.py")
+    words = asked.program(program, "fix")
     began_s = time.monotonic()
     from timesink.sandbox.runs import hold
     from timesink.trials.apart import KEPT_APART, boxes_for_edits
@@ -180,12 +177,12 @@ def fix(
         workplace = open_workplace("timesink-fix", copy, tree if copy is None and head() else None, box=box)
         try:
             order = RepairOrder(names, _left(budget_s, began_s), _told_by("fix", quiet))
-            answer = fix_program(program, workplace, Path(scratch).resolve(), order)
+            answer = fix_program(words, workplace, Path(scratch).resolve(), order)
             applied = workplace.apply() if apply else []
         finally:
             workplace.close()
     where = "" if workplace.is_work_tree else f" in {workplace.folder}"
     place = f"The edits are on the branch {workplace.branch}{where}" if answer.kept else "Nothing is edited"
     notes = [f"written into {file}" for file in applied]
-    writing.sink(notes).show(repair_page(answer, stored_command(program), place))
+    writing.sink(notes).show(repair_page(answer, stored_command(words), place))
     return 0 if answer.kept else NOTHING_WINS

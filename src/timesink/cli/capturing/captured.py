@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.capture.errors import CaptureError, Fault
+from timesink.cli import asked
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 from timesink.units import bytes_text
@@ -41,10 +42,9 @@ def translated() -> Iterator[None]:
 
 def show_command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """The command line, fit to paste into a shell."""
-    if not argv:
-        raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")
+    run = asked.program(argv, "run")
     words = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
-    sys.stdout.write(" ".join([*words, shlex.join(argv)]) + "\n")
+    sys.stdout.write(" ".join([*words, shlex.join(run)]) + "\n")
     return 0
 
 

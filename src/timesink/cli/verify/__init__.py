@@ -81,11 +81,10 @@ class Sides(Record, kw_only=True):
 
 def one_command(program: Sequence[str] | None) -> Command:
     """The program after `--`."""
-    if not program:
-        raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")
+    words = tuple(asked.program(program, "run"))
     from timesink.verify.environment import Command
 
-    return Command(tuple(program))
+    return Command(words)
 
 
 class StepTimeOptions(Record, kw_only=True):

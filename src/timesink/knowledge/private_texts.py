@@ -110,25 +110,16 @@ DRAWING: Final = Pattern(
     "a path, a window, corners or a move in SVG",
     ("M0,5L10 3Z", "0 0 1000 44", "1.5,2 3,-4", "translate(3 4)"), ("ann@x", "4111 1111 1111 1111", "a58ec27"),
 )
-COLOUR: Final = Pattern(
-    r"#[0-9a-f]{3,8}\b|\brgba?\([\d., ]{5,24}\)|(?<=-heat:)\d{1,3},\d{1,3},\d{1,3}|@media(?=[ (])",
-    "a colour of a style, or for which screen it is",
-    ("#2f74c0", "rgba(214,120,20,.22)", "--heat:26,95,168", "@media print"), ("#section", "10,95,168"),
-)
 PAGE_POLICY: Final = Pattern(
     "default-src 'none'; [a-z0-9A-Z '+/=;:-]*|light dark|no-referrer|width=device-width, initial-scale=1",
     "what a page may load, by digests",
     "default-src 'none'; script-src 'sha256-abc='", "ann",
 )
-MARKED_NUMBER: Final = Pattern(
-    r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits",
-    '"\\u000012.50"', '"12.50"',
-)
 LOG_LINE: Final = logs.LINE
 TERMINAL_STYLE: Final = Pattern("\x1b\\[[0-9;]{0,20}m", "a colour of a terminal", "\x1b[31m", "[31m")
 SETTINGS: Final = Pattern(
-    r"EXPORT_(?:PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(?:NORMALIZE|SHIFT)|CAPTURE_EVENT_TYPE"
-    r"|(?:\w+:)?(?:CUDA_GRAPH\w*(?::\w+)?|COLLECT_\w+)|(?:Nv|Cuda)DriverVersion",
+    r"^(?:EXPORT_(?:PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(?:NORMALIZE|SHIFT)|CAPTURE_EVENT_TYPE"
+    r"|(?:\w+:)?(?:CUDA_GRAPH\w*(?::\w+)?|COLLECT_\w+)|(?:Nv|Cuda)DriverVersion)\Z",
     "settings that say how to read the rest: the schema, what was asked for, versions of drivers (nsys export)",
     ("EXPORT_SCHEMA_VERSION", "COLLECT_NVTX", "CUDA_OPTIONS:CUDA_GRAPH_TRACE", "NvDriverVersion"),
     ("EXPORT_HOST_NAME", "COMMAND_LINE", "Hostname"),

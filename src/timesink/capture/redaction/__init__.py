@@ -10,39 +10,54 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from timesink.capture.errors import CaptureError, failure, refused
-from timesink.capture.redaction.binary_files import redact_ncu, redact_snapshot
+from timesink.capture.redaction import proof as proofs
+from timesink.capture.redaction.binary_files import cleaned_ncu, cleaned_snapshot
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
-from timesink.capture.redaction.packed import Unpacked
-from timesink.capture.redaction.pages import redact_page
-from timesink.capture.redaction.proof import prove
-from timesink.capture.redaction.text_files import redact_json, redact_settings, redact_text
+from timesink.capture.redaction.packed import Unpacked, writes
+from timesink.capture.redaction.pages import cleaned_page
+from timesink.capture.redaction.text_files import cleaned_json, cleaned_settings, cleaned_text
 from timesink.untrusted.budget import FEWER, crowded
 from timesink.untrusted.whole_file import whole_file
 
-Redaction = Callable[[Unpacked, Path, Cleaner], object]
-"""Writes a file anew to the path, with nothing but what is known."""
-_PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
-_BY_SUFFIX: dict[str, Redaction] = {
-    **dict.fromkeys((".json", ".jsonl", ".sarif"), redact_json),
-    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log", ".ranks", ".out", ".err", ".collapsed"), redact_text),
-    **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg", ".env"), redact_settings),
-    **dict.fromkeys((".html", ".htm"), redact_page),
-    **dict.fromkeys((".pickle", ".pkl"), redact_snapshot),
+
+class _Kind(NamedTuple):
+    """Of a kind of files what writes one anew with nothing but what is known, and the proof's walk over a copy."""
+
+    write: Callable[[Unpacked, Path, Cleaner], None]
+    walk: Callable[[Unpacked], proofs.Texts]
+
+
+_TEXT, _SETTINGS = _Kind(writes(cleaned_text), proofs.of_lines), _Kind(writes(cleaned_settings), proofs.of_lines)
+_JSON, _PAGE = _Kind(writes(cleaned_json), proofs.of_json), _Kind(writes(cleaned_page), proofs.of_page)
+_SNAPSHOT = _Kind(writes(cleaned_snapshot), proofs.of_pickle)
+_BY_HEAD = {
+    b"SQLite format 3": _Kind(redact_sqlite, proofs.of_tables),
+    # written field by field, and holds bytes of numbers
+    b"NVR\0": _Kind(writes(cleaned_ncu), lambda _: iter(())),
+    **{b"\x80" + bytes([protocol]): _SNAPSHOT for protocol in range(2, 6)},
 }
-_SUFFIXES = (*_BY_SUFFIX, ".gz", ".xz", ".sqlite", ".ncu-rep", ".pt", ".trace")
+_BY_SUFFIX = {
+    **dict.fromkeys((".json", ".jsonl", ".sarif"), _JSON),
+    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log", ".ranks", ".out", ".err", ".collapsed"), _TEXT),
+    **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg", ".env"), _SETTINGS),
+    **dict.fromkeys((".html", ".htm"), _PAGE),
+    **dict.fromkeys((".pickle", ".pkl"), _SNAPSHOT),
+}
+_PACKED = (".gz", ".xz")
+_SUFFIXES = (*_BY_SUFFIX, *_PACKED, ".sqlite", ".ncu-rep", ".pt", ".trace")
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """The new file or folder, one phrase per kind of thing that was taken out of it, and what stayed: how often each
-    text stands in the copy, by the class that lets it stay and the text."""
+    """The new file or folder, one phrase per kind of thing that was taken out of it, and what stayed."""
 
     path: Path
     removed: tuple[str, ...]
-    stayed: Counter[tuple[str, str]]
+    stayed: proofs.Stayed
 
 
 def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) -> Redacted:
@@ -56,33 +71,31 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     where = target if target is not None else default_target(source)
     if where.exists() and where.samefile(source):
         raise refused(f"{source} would be overwritten", "choose another --output")
-    if source.is_dir():
-        return _redact_folder(source, where, names)
     cleaner = Cleaner(names)
-    return Redacted(where, *_redact_file(source, where, cleaner))
+    damage, stayed = (_redact_folder if source.is_dir() else _redact_file)(source, where, cleaner)
+    return Redacted(where, (*filter(None, [damage]), *cleaner.summary()), stayed)
 
 
-def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[tuple[str, ...], Counter[tuple[str, str]]]:
-    """What was taken out of one file, and what stayed."""
+def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[str, proofs.Stayed]:
+    """How one file was damaged, and what stayed."""
     kind, unpacked = _kind(source), Unpacked(source)
-    Unpacked(source).refuse_bomb()
+    unpacked.refuse_bomb()
     with whole_file(where) as part:
-        kind(unpacked, part, cleaner)
-        removed = (*filter(None, [unpacked.damage]), *cleaner.summary())
-        stayed, left = prove(part, source.suffixes, cleaner.names)
+        kind.write(unpacked, part, cleaner)
+        stayed, left = proofs.prove(Unpacked(part), kind.walk, cleaner.names)
         if left:
             what = f"{source.name} was not redacted: its copy would still hold {', '.join(left)}"
             raise failure(what, "report this as a bug, with the kind of file")
-    return removed, stayed
+    return unpacked.damage, stayed
 
 
-def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
-    """Copy each file of the folder in the words of one cleaner. `where` must not exist."""
+def _redact_folder(source: Path, where: Path, cleaner: Cleaner) -> tuple[str, proofs.Stayed]:
+    """Each file of the folder in the words of one cleaner. `where` must not exist."""
     if where.exists():
         raise refused(f"{where} exists already", "choose another --output")
     if why := crowded(source, is_deep=True):
         raise refused(why, FEWER)
-    cleaner, stayed = Cleaner(names), Counter[tuple[str, str]]()
+    stayed: proofs.Stayed = Counter()
     with whole_file(where) as whole:
         whole.mkdir()
         for path in sorted(source.rglob("*")):
@@ -96,7 +109,7 @@ def _redact_folder(source: Path, where: Path, names: Iterable[str]) -> Redacted:
                 cleaner.removed["files of kinds that are not taken"] += 1
                 continue
             stayed += _redact_file(path, inside, cleaner)[1]
-    return Redacted(where, tuple(cleaner.summary()), stayed)
+    return "", stayed
 
 
 def clean_name(name: str, cleaner: Cleaner) -> str:
@@ -118,19 +131,13 @@ def default_target(source: Path) -> Path:
     return source.with_name(f"{stem}.redacted{suffixes}")
 
 
-def _kind(source: Path) -> Redaction:
+def _kind(source: Path) -> _Kind:
     with source.open("rb") as file:
         head = file.read(16)
-    suffixes = [suffix.lower() for suffix in source.suffixes if suffix not in (".gz", ".xz")]
-    last = suffixes[-1] if suffixes else ""
-    if head.startswith(b"SQLite format 3"):
-        return redact_sqlite
-    if head.startswith(b"NVR\0"):
-        return redact_ncu
-    if head.startswith(_PICKLES):
-        return redact_snapshot
-    if last in _BY_SUFFIX:
-        return _BY_SUFFIX[last]
+    last = next((suffix.lower() for suffix in reversed(source.suffixes) if suffix not in _PACKED), "")
+    kind = next((kind for begin, kind in _BY_HEAD.items() if head.startswith(begin)), _BY_SUFFIX.get(last))
+    if kind is not None:
+        return kind
     if last in (".nsys-rep", ".qdrep"):
         raise refused(
             f"{source.name} is in nsys' own format, which only nsys can write",

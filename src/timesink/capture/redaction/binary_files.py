@@ -1,9 +1,9 @@
 """Nsight Compute reports and PyTorch's memory snapshots, written anew.
 
 Of a report kernels, metrics, rules and versions are kept, every other text is left out. A message is walked with the
-fields that readers know (`_REPORT`); numbers of other fields are kept, bytes are not: what they hold, sources,
-binaries, folders, command lines, nobody has read. A snapshot is unpickled with nothing but containers allowed, cleaned,
-and pickled again.
+fields that readers know (`_RESULT`); numbers of other fields are kept, bytes are not: what they hold, sources,
+binaries, folders, command lines, nobody has read. A snapshot is unpickled with nothing but containers allowed,
+cleaned, and pickled again.
 """
 
 from __future__ import annotations
@@ -11,107 +11,86 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Never
 
 from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.packed import Unpacked, writing
-from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField, fields
+from timesink.capture.redaction.packed import Unpacked
+from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, fields
 
 _MAGIC = b"NVR\0"
 _SOURCES, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 3, 4, 5
-_WORDS, _SYMBOL, _OPCODE = "words", "symbol", "opcode"
-_NUMBERS: dict[int, Any] = {}
-_VALUE = {1: _OPCODE}
-_SESSION_FIELDS = {6: {2: _WORDS, 3: {1: _WORDS, 2: _VALUE}}, 8: {1: _WORDS, 2: _WORDS}}
-_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: _WORDS}}
-_RULE = {1: _WORDS, 3: {1: {1: {1: _WORDS, 4: _WORDS}, 10: _NUMBERS}}, 4: _WORDS}
+_VALUE = {1: "opcode"}
+_SESSION_FIELDS = {6: {2: "words", 3: {1: "words", 2: _VALUE}}, 8: {1: "words", 2: "words"}}
+_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: "words"}}
+_RULE = {1: "words", 3: {1: {1: {1: "words", 4: "words"}, 10: {}}}, 4: "words"}
 _RESULT = {
-    5: _SYMBOL, 6: _SYMBOL, 7: _SYMBOL, 10: _NUMBERS, 11: _NUMBERS,
-    13: {2: _VALUE, 3: {1: _VALUE, 2: _VALUE}}, 19: _RULE, 21: {2: {2: {3: {1: _WORDS}}}}, 25: _NUMBERS,
+    5: "symbol", 6: "symbol", 7: "symbol", 10: {}, 11: {},
+    13: {2: _VALUE, 3: {1: _VALUE, 2: _VALUE}}, 19: _RULE, 21: {2: {2: {3: {1: "words"}}}}, 25: {},
 }  # fmt: skip
 """By the number of a field: how its text is cleaned, or the fields of its message that are known."""
 
 
-def redact_ncu(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+def cleaned_ncu(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[bytes]:
     """Kernels, metrics, rules and versions of a report."""
     data = unpacked.path.read_bytes()
-    if data[:4] != _MAGIC:
-        raise refused(f"{unpacked.path} does not begin as an ncu report", "export a .ncu-repz as .ncu-rep first")
     try:
-        with target.open("wb") as file:
-            first, last = _sized_at(data, 4, len(data))
-            file.write(_MAGIC + _sized(_message(data, first, last, _NUMBERS, cleaner)))
-            file.writelines(_blocks(data, last, cleaner))
+        head, at = _message_at(data, len(_MAGIC), len(data))
+        yield _MAGIC + _sized(_cleaned(head, {}, cleaner))
+        while at + 4 <= len(data):
+            block, at = _block(data, at, cleaner)
+            yield block
     except DamagedMessage as damage:
         raise refused(f"the report is damaged: {damage}", "capture it again") from damage
 
 
-def _blocks(data: bytes, at: int, cleaner: Cleaner) -> Iterator[bytes]:
-    """Each block: a header, and messages of which the first are sources."""
-    while at + 4 <= len(data):
-        header, at = _sized_at(data, at, len(data))
-        numbers = {field.number: field.value for field in fields(data, header, at) if field.wire == NUMBER}
-        payload, end = at, at + numbers.get(_PAYLOAD_BYTES, 0)
-        if end > len(data):
-            raise DamagedMessage(f"it is cut at byte {payload}")
-        sources, written = numbers.get(_SOURCES, 0), b""
-        while at < end:
-            first, at = _sized_at(data, at, end)
-            written += _sized(b"" if sources > 0 else _message(data, first, at, _RESULT, cleaner))
-            sources -= 1
-        yield _sized(_message(data, header, payload, _HEADER, cleaner, {_PAYLOAD_BYTES: len(written)})) + written
+def _block(data: bytes, at: int, cleaner: Cleaner) -> tuple[bytes, int]:
+    """A header, and messages of which the first are sources; and where the next begins."""
+    header, at = _message_at(data, at, len(data))
+    numbers = {field.number: field.value for field in fields(header, 0, len(header)) if field.wire == NUMBER}
+    sources, end = numbers.get(_SOURCES, 0), at + numbers.get(_PAYLOAD_BYTES, 0)
+    if end > len(data):
+        raise DamagedMessage(f"it is cut at byte {at}")
+    written = b""
+    while at < end:
+        result, at = _message_at(data, at, end)
+        written += _sized(b"" if sources > 0 else _cleaned(result, _RESULT, cleaner))
+        sources -= 1
+    return _sized(_cleaned(header, _HEADER | {_PAYLOAD_BYTES: len(written)}, cleaner)) + written, end
 
 
-def _sized_at(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where a message begins and ends that stands behind its size."""
-    first = at + 4
-    last = first + int.from_bytes(data[at:first], "little")
+def _message_at(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """The message that stands there behind its size, and where it ends."""
+    last = at + 4 + int.from_bytes(data[at : at + 4], "little")
     if last > end:
         raise DamagedMessage(f"it is cut at byte {at}")
-    return first, last
+    return data[at + 4 : last], last
 
 
-def _message(
-    data: bytes, start: int, end: int, known: dict[int, Any], cleaner: Cleaner, set_to: dict[int, int] | None = None
-) -> bytes:
-    """The message with the numbers it has, and of its texts and messages the known ones."""
-    written = bytearray()
-    at = start
-    for field in fields(data, start, end):
-        before, at = at, field.end
+def _cleaned(data: bytes, place: str | dict[int, Any], cleaner: Cleaner) -> bytes:
+    """A text by its place; of a message the numbers, or those of its place, and the texts and messages known there."""
+    if isinstance(place, str):
+        return cleaner.at(place, data.decode("utf-8", "replace")).encode()
+    written, at = bytearray(), 0
+    for field in fields(data, 0, len(data)):
+        before, at, known = at, field.end, place.get(field.number)
         if field.wire != BYTES:
-            changed = (set_to or {}).get(field.number)
-            written += data[before:at] if changed is None else _varint(field.number << 3) + _varint(changed)
-        elif field.number in known:
-            body = _body(data, field, known[field.number], cleaner)
-            written += _varint(field.number << 3 | BYTES) + _varint(len(body)) + body
+            written += _varint(field.number << 3) + _varint(known) if isinstance(known, int) else data[before:at]
+        elif isinstance(known, (str, dict)):
+            inner = _cleaned(data[field.start : at], known, cleaner)
+            written += _varint(field.number << 3 | BYTES) + _varint(len(inner)) + inner
         else:
             cleaner.removed["fields of unknown content"] += 1
     return bytes(written)
 
 
-def _body(data: bytes, field: WireField, known: Any, cleaner: Cleaner) -> bytes:
-    raw = data[field.start : field.end]
-    if isinstance(known, dict):
-        return _message(data, field.start, field.end, known, cleaner)
-    return cleaner.at(known, raw.decode("utf-8", "replace")).encode()
-
-
 def _sized(message: bytes) -> bytes:
-    return struct.pack("<I", len(message)) + message
+    return len(message).to_bytes(4, "little") + message
 
 
 def _varint(number: int) -> bytes:
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
 
 
 _MOST_BYTES = 1 << 30
@@ -119,16 +98,13 @@ _REMEDY = "dump the snapshot again"
 
 
 class _ContainersOnly(pickle.Unpickler):
-    """Builds containers, text and numbers; everything else is refused."""
+    """Builds containers, text and numbers; everything else is refused, as persistent ids are by default."""
 
     def find_class(self, module: str, name: str) -> Never:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:200])
 
-    def persistent_load(self, _: object) -> Never:
-        raise pickle.UnpicklingError("it asks for an object by persistent id")
 
-
-def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+def cleaned_snapshot(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[bytes]:
     """Members whose names are words of software, texts word by word."""
     content, name = unpacked.whole(), unpacked.path.name
     if len(content) > _MOST_BYTES or unpacked.damage:
@@ -137,11 +113,7 @@ def redact_snapshot(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
         for opcode, argument, _ in pickletools.genops(content):  # the unpickler makes room for as many
             if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(argument, int) and argument > len(content):
                 raise ValueError("its memo is larger than the file")
-        root = _ContainersOnly(io.BytesIO(content)).load()
-        cleaner.once = {}
-        cleaned, cleaner.once = cleaner.value(root), None
+        yield pickle.dumps(cleaner.value(_ContainersOnly(io.BytesIO(content)).load()), protocol=4)
     except (pickle.UnpicklingError, EOFError, RecursionError, MemoryError, ValueError, TypeError, KeyError, IndexError,
             AttributeError, OverflowError) as error:  # fmt: skip
         raise refused(f"{name} is no memory snapshot: {error}", _REMEDY) from error
-    with writing(target) as file:
-        pickle.dump(cleaned, file, protocol=4)

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +34,10 @@ _LONG_WORD, _MOST_SINGLE, _MOST_OF_ONE_LETTER = 3, 2, 2
 
 Place = str | dict[str, Any]
 """A form or a method by its name; of an object the place of each member."""
+FIGURES: Final = "figures"
+"""A place whose numbers all measure something."""
+Once = dict[tuple[int, bool], tuple[Any, Any]]
+"""What was made of each part of a value, and that part, which keeps its identity."""
 
 
 class Spelling(NamedTuple):
@@ -54,14 +58,12 @@ class Cleaner:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.removed: Counter[str] = Counter()
-        self.has_known_numbers = False  # of a format whose numbers are all figures
-        # of values whose parts may occur often, what was made
-        self.once: dict[tuple[int, bool], tuple[Any, Any]] | None = None
         self.names = frozenset(name.strip().lower() for name in names if name.strip())
-        longest_first = "|".join(re.escape(name) for name in sorted(self.names, key=lambda name: (-len(name), name)))
-        whole = rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])"  # names of words of software, as of a host
-        self._named = re.compile(whole, re.IGNORECASE) if self.names else None
-        self._known: dict[tuple[Callable[[str], str], str], str] = {}
+        # the longest first; where there is none, what is never found
+        longest_first = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True))) or "(?!)"
+        # names of words of software, as of a host
+        self._named = re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])", re.IGNORECASE)
+        self._kept = lru_cache(maxsize=_KEPT_ANSWERS)(self._made)  # texts come back often
         self._placeholders: dict[str, str] = {}
         self._gone: list[str] = []  # out of the text that is being cleaned
 
@@ -73,76 +75,61 @@ class Cleaner:
 
     def words(self, text: str) -> str:
         """Any text: words of the lists and few digits stay, of a path its file or its library."""
-        return self._kept(self._words, text)
+        return self._kept(text, FREE)
 
     def symbol(self, text: str) -> str:
         """The name of a kernel: codes of compilers stay in it too, and the numbers of templates."""
-        return self._kept(self._symbol, text)
+        return self._kept(text, KERNEL)
 
     def opcode(self, text: str) -> str:
         """An instruction of a GPU where it is one, else any text."""
-        name, *modifiers = text.split(".")
-        is_one = name in kept_texts.OPCODES and kept_texts.MODIFIERS.issuperset(modifiers)
-        return text if is_one else self.words(text)
+        return text if kept_texts.INSTRUCTIONS.issuperset(text.split(".")) else self.words(text)
 
     def payload(self, text: str) -> str:
         """A text that may be JSON: as JSON, or line by line."""
         value = json_in(text)
         return write_json(self.value(value)) if value is not None else "\n".join(map(self.words, text.split("\n")))
 
-    def value(self, value: Any, key: str = "", place: Place = "words") -> Any:
-        """A value of JSON or of a pickle, members left out whose keys are no software's, or not those of a place."""
+    def value(self, value: Any, key: str = "", place: Place = "words", once: Once | None = None) -> Any:
+        """A value of JSON or of a pickle, members left out whose keys are no software's, or not those of a place. What
+        occurs in it more than once is made `once`."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (Number, int, float)):
             digits = str(value).lstrip(NUMBER_MARK + "-")
-            is_figure = self.has_known_numbers or not key or is_figure_at(key, digits)
-            return value if is_figure else self.private(digits)
+            return value if place == FIGURES or not key or is_figure_at(key, digits) else self.private(digits)
         if isinstance(value, str):
             return self.private(value) if is_private(key, value) else self.at(str(place), value)
-        if isinstance(value, dict) and isinstance(place, dict):
-            return self._members(value, place)
         if isinstance(value, (dict, list, tuple)):
-            return self._parts(value, key, place)
+            return self._holder(value, key, place, {} if once is None else once)
         self.removed["values of unknown types"] += 1
         return None
 
-    def _members(self, value: dict[Any, Any], places: dict[str, Any]) -> dict[Any, Any]:
-        """The members that readers take, by the place of each, and counters."""
-        kept: dict[Any, Any] = {}
-        for key, inner in value.items():
-            if key in places:
-                kept[key] = self.value(inner, place=places[key])
-            elif "__" in str(key).strip("_"):
-                kept |= self.value({key: inner})
-            else:
-                self.removed[_MEMBERS] += 1
-        return kept
-
-    def _parts(self, value: Any, key: str, place: Place) -> Any:
-        """Of a holder the members whose names stay; of a pickle's each once, as it may be in itself."""
-        once, is_kept_apart = self.once, bool(key) and is_private(key)
+    def _holder(self, value: Any, key: str, place: Place, once: Once) -> Any:
+        is_kept_apart = bool(key) and is_private(key)
         at = (id(value), is_kept_apart)
-        if once is not None and at in once:
+        if at in once:
             return once[at][1]
         made: Any = {} if isinstance(value, dict) else []
-        if once is not None:
-            once[at] = (value, made)
+        once[at] = (value, made)
         if isinstance(value, dict):
-            kept = ((name, inner) for name, inner in value.items() if self.keeps(name))
-            made.update((name, self.value(inner, key if is_kept_apart else str(name))) for name, inner in kept)
+            places = place if isinstance(place, dict) else {}
+            for name, inner in value.items():
+                if name in places:
+                    made[name] = self.value(inner, place=places[name], once=once)
+                elif self.keeps(name, is_open=place is not places):
+                    within = FIGURES if place == FIGURES else "words"
+                    made[name] = self.value(inner, key if is_kept_apart else str(name), within, once)
         else:
-            made.extend(self.value(inner, key, place) for inner in value)
+            made.extend(self.value(inner, key, place, once) for inner in value)
         if isinstance(value, tuple):
-            made = tuple(made)
-            if once is not None:
-                once[at] = (value, made)
-        return made
+            once[at] = (value, tuple(made))
+        return once[at][1]
 
-    def keeps(self, key: Any) -> bool:
-        """Whether a key is one that software writes."""
-        is_named = self._named is not None and self._named.search(str(key)) is not None
-        if not isinstance(key, str) or (NUMBER_MARK not in key and _stays(key) and not is_named):
+    def keeps(self, key: Any, *, is_open: bool = True) -> bool:
+        """Whether a member stays: of an open object where software writes such keys, of another counters alone."""
+        is_open = is_open or "__" in str(key).strip("_")
+        if is_open and (not isinstance(key, str) or (_stays(key) and not self._named.search(key))):
             return True
         self.removed[_MEMBERS] += 1
         return False
@@ -151,29 +138,19 @@ class Cleaner:
         """One phrase per kind of thing taken out."""
         return [f"{kind}: {count}" for kind, count in sorted(self.removed.items())]
 
-    def _kept(self, clean: Callable[[str], str], text: str) -> str:
-        """Texts come back often, so answers are kept."""
-        known = self._known.get((clean, text))
-        if known is None:
-            known = texts.TERMINAL_STYLE.sub("", text).replace(NUMBER_MARK, "")
-            known = _STRAY.sub(r"\1", known)
-            if self._named is not None:
-                known = self._named.sub(self._without, known)
-            known = texts.LIST_OF_WORDS.sub(self._without, clean(known))
-            # numbered as they stand; equal texts are one, as in what is read from a copy
-            known = sys.intern(_GONE.sub(lambda found: self.private(self._gone[int(found[1])]), known))
-            self._gone.clear()
-            if len(self._known) < _KEPT_ANSWERS:
-                self._known[clean, text] = known
+    def _made(self, text: str, place: Spelling) -> str:
+        known = _STRAY.sub(r"\1", texts.TERMINAL_STYLE.sub("", text).replace(NUMBER_MARK, ""))
+        known = self._named.sub(self._without, known)
+        known = texts.LIST_OF_WORDS.sub(self._without, self._spelled(known, place))
+        # numbered as they stand; equal texts are one, as in what is read from a copy
+        known = sys.intern(_GONE.sub(lambda found: self.private(self._gone[int(found[1])]), known))
+        self._gone.clear()
         return known
 
-    def _words(self, text: str) -> str:
-        return texts.NUMBERS.sub(self._numbers, texts.CHUNK.sub(self._chunk, text))
-
-    def _symbol(self, text: str) -> str:
+    def _spelled(self, text: str, place: Spelling) -> str:
         is_sentence = " " in text and not {"(", "<", ":"} & set(text)
-        if len(text) > _LONGEST_SYMBOL or is_sentence or not texts.SYMBOL.match(text):
-            return self._words(text)
+        if place is FREE or len(text) > _LONGEST_SYMBOL or is_sentence or not texts.SYMBOL.match(text):
+            return texts.NUMBERS.sub(self._numbers, texts.CHUNK.sub(self._chunk, text))
         kept = texts.WORD.sub(lambda found: self._word(found, KERNEL), text)
         return texts.NUMBERS.sub(lambda found: self._numbers(found, KERNEL), kept)
 
@@ -188,8 +165,8 @@ class Cleaner:
         if texts.ABSOLUTE_PATH.match(chunk) and found.string[found.start() - 1 : found.start()] != MARKS[1]:
             library = texts.LIBRARY_PATH.match(chunk)
             self.removed["folders"] += 1
-            rest = library["kept"] if library else chunk.rstrip("/").rpartition("/")[2]
-            chunk = rest if library or chunk.count("/") > 1 else ""
+            file = chunk.rstrip("/").rpartition("/")[2] if chunk.count("/") > 1 else ""
+            chunk = library["kept"] if library else file
         is_known = all(is_listed(word) for word in texts.WORD.findall(chunk))
         if is_known or not ("@" in chunk or any(map(str.isdecimal, chunk))):
             return texts.WORD.sub(self._word, chunk)
@@ -240,6 +217,7 @@ PLACEHOLDER: Final = re.compile(rf"{MARKS[0]}\d{{1,9}}{MARKS[1]}")
 # What stands for a text that was taken out before it has its number, and marks around none, which go from a source.
 _GONE, _STRAY = re.compile(rf"{MARKS[0]}-(\d+){MARKS[1]}"), re.compile(rf"({MARKS[0]}\d{{1,9}}{MARKS[1]})|[{MARKS}]")
 NUMBER_MARK: Final = "\0"
+_WRITTEN = re.compile(r'"\\u0000([^"]*)"')  # a number behind its mark, as JSON
 
 
 class Number(str):
@@ -247,12 +225,8 @@ class Number(str):
 
     __slots__ = ()
 
-    def __new__(cls, digits: str) -> Number:
-        """Of the digits."""
-        return super().__new__(cls, NUMBER_MARK + digits)
 
-
-DECODER: Final = json.JSONDecoder(strict=False, parse_float=Number)
+DECODER: Final = json.JSONDecoder(strict=False, parse_float=lambda digits: Number(NUMBER_MARK + digits))
 """Numbers with a point keep their digits: a time in microseconds has more than a double holds."""
 
 
@@ -266,48 +240,42 @@ def json_in(text: str) -> Any:
 
 def write_json(value: Any) -> str:
     """The value as JSON, numbers in the digits they were written with."""
-    return texts.MARKED_NUMBER.sub(r"\1", json.dumps(value))
+    return _WRITTEN.sub(r"\1", json.dumps(value))
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
 def _stays(key: str) -> bool:
     """Whether a key would stay as it is. One that goes takes no number: a copy of the copy has the same numbers."""
-    return (key.isdecimal() and len(key) <= _LONG_NUMBER) or Cleaner().words(key) == key
+    return NUMBER_MARK not in key and ((key.isdecimal() and len(key) <= _LONG_NUMBER) or Cleaner().words(key) == key)
 
 
 _QUANTITIES = kept_texts.QUANTITIES | {"multiprocessor"}  # as CUDA calls an SM
 
 
-class _Key(NamedTuple):
-    """What stands at a key: of a person, a machine or a secret; what somebody owns; an amount."""
-
-    is_personal: bool
-    is_owned: bool
-    is_amount: bool
-
-
 @lru_cache(maxsize=_KEPT_ANSWERS)
-def _meant(key: str) -> _Key:
+def _meant(key: str) -> tuple[int, bool]:
+    """How many digits of a count may stand at a key, of a person or a secret none, and whether it is an amount."""
     parts = [part.lower() for part in texts.PIECE.findall(key)]
-    personal = is_secret_key(key) or not kept_texts.PERSONAL.isdisjoint(parts)
     last = {*parts[-1:], *(part.removesuffix("s") for part in parts[-1:])}
+    is_amount = "__" in key.strip("_") or not _QUANTITIES.isdisjoint(last)
+    if is_secret_key(key) or not kept_texts.PERSONAL.isdisjoint(parts):
+        return 0, is_amount
     while len(parts) > 1 and parts[-1] in kept_texts.NUMBERING:
         parts.pop()
-    owned = any(part in kept_texts.OWNED or part.removesuffix("s") in kept_texts.OWNED for part in parts[-1:])
-    return _Key(personal, owned, "__" in key.strip("_") or not _QUANTITIES.isdisjoint(last))
+    is_owned = any(part in kept_texts.OWNED or part.removesuffix("s") in kept_texts.OWNED for part in parts[-1:])
+    return _DIGITS_OF_A_COUNT if is_owned else _LONG_NUMBER, is_amount
 
 
 def is_private(key: str, text: str = "x") -> bool:
     """Whether what stands at this key goes whole: of what somebody owns, counts stay."""
-    meant = _meant(key)
-    is_count = text.isdecimal() and len(text) <= _DIGITS_OF_A_COUNT
-    return meant.is_personal or (meant.is_owned and not is_count)
+    most, _ = _meant(key)
+    return most < _LONG_NUMBER and not (text.isdecimal() and len(text) <= most)
 
 
 def is_figure_at(key: str, digits: str) -> bool:
     """Whether a number under this key measures something, and is nobody's."""
-    is_short = len(digits) <= _LONG_NUMBER and not is_private(key, digits)
-    return not _meant(key).is_personal and (_meant(key).is_amount or is_short)
+    most, is_amount = _meant(key)
+    return most > 0 and (is_amount or len(digits) <= most)
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)

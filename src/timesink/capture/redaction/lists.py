@@ -6,48 +6,42 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of a name in capitals, in camel case or with underscores
 _SHORT = 3  # letters
 _OFTEN, _VERY_OFTEN = 3, 10  # times: what this program writes so often is no slip; of short words it takes more
 _NOT_SAID = frozenset(("secret", "secrets", "password", "folder", "folders", "hostname", "somebody", "ann"))
 _AUTHORS = frozenset(("williams", "yang", "young"))  # of sources
-_OURS = files("timesink")
+_LISTS = Path(__file__).parent
+_OURS = _LISTS.parents[1]
 
 
 @cache
 def words() -> frozenset[str]:
     """Words of operators, kernels and calls (`words.txt`, by tools/known_words.py), of Nsight Compute's counters, and
     those that this program says."""
-    return said() | {*_OURS.joinpath("capture/redaction/words.txt").read_text("utf-8").split()}
+    return said() | {*_LISTS.joinpath("words.txt").read_text("utf-8").split()}
 
 
 @cache
 def said() -> frozenset[str]:
     """What this program writes often, in its knowledge of profilers, its rules, its reports; and names of counters."""
-    found = Counter(word for text in _texts(_OURS) for word in _of(text))
+    ours = (path for path in _OURS.rglob("*") if path.suffix in (".py", ".txt", ".md") and path.parent != _LISTS)
+    found = Counter(word for path in ours for word in _of(path.read_text("utf-8")))
     often = {word for word, count in found.items() if count >= (_OFTEN if len(word) > _SHORT else _VERY_OFTEN)}
-    counters = (
-        row.split()[0] for row in _OURS.joinpath("knowledge/metric_names/names.txt").read_text("utf-8").splitlines()
-    )
-    return frozenset(word for word in often - _NOT_SAID - _AUTHORS | {*_of(" ".join(counters))} if len(word) > 1)
+    counters = " ".join(row.split()[0] for row in _rows("metric_names/names.txt"))
+    return frozenset(word for word in often - _NOT_SAID - _AUTHORS | {*_of(counters)} if len(word) > 1)
 
 
 @cache
 def products() -> frozenset[str]:
     """What the names of GPUs are made of, such as H100 and 80GB."""
-    rows = _OURS.joinpath("knowledge/gpus.txt").read_text("utf-8").splitlines()[1:]
-    return frozenset(part for row in rows for part in re.findall(r"\w+", row[:30]))  # words of a name
+    return frozenset(part for row in _rows("gpus.txt")[1:] for part in re.findall(r"\w+", row[:30]))  # words of a name
 
 
-def _texts(folder: Traversable) -> Iterator[str]:
-    for part in sorted(folder.iterdir(), key=lambda part: part.name):
-        if part.is_dir() and part.name != "redaction":
-            yield from _texts(part)
-        elif part.name.endswith((".py", ".txt", ".md")):
-            yield part.read_text("utf-8")
+def _rows(name: str) -> list[str]:
+    return _OURS.joinpath("knowledge", name).read_text("utf-8").splitlines()
 
 
 def _of(text: str) -> Iterator[str]:

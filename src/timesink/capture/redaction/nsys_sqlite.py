@@ -6,7 +6,6 @@ Nothing of the old file is copied but cells: no schema, no free page, no view, n
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from timesink.knowledge import kept_texts, nsys_tables, private_texts
 _STRINGS, _NVTX, _DIAGNOSTICS = nsys_tables.STRINGS.name, nsys_tables.NVTX.name, nsys_tables.DIAGNOSTICS.name
 _TYPES = {"int64": "INTEGER", "int32": "INTEGER", "real": "REAL", "text": "TEXT"}
 _WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
+_KINDS = {"environment": private_texts.ENVIRONMENT, "setting": private_texts.SETTINGS}
 # Strings that payloads of ranges name by their number: those of frames.
 _OF_FRAMES = (
     f"SELECT value FROM main.{_NVTX}, json_tree(CASE WHEN json_valid(jsonText) THEN jsonText ELSE 'null' END) "
@@ -35,7 +35,7 @@ def redact_sqlite(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
             db.text_factory = lambda raw: raw.decode("utf-8", "replace")
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute("ATTACH ? AS old", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
-            _register(db, cleaner)
+            db.create_function("at", 2, partial(_at, cleaner), deterministic=True)
             _rewrite(db, cleaner)
             db.commit()
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
@@ -43,28 +43,11 @@ def redact_sqlite(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
         raise failure(f"{source.name} cannot be redacted: {error}", remedy) from error
 
 
-def _register(db: sqlite3.Connection, cleaner: Cleaner) -> None:
-    """What cleans a cell, as functions of SQL. nsys keeps the environment of every process among the strings, and one
-    is left out whoever refers to it."""
-
-    def unless_environment(clean: Callable[[str], str], text: str) -> str | None:
-        return None if private_texts.ENVIRONMENT.search(text) else clean(text)
-
-    functions: dict[str, Callable[[str], str | bool | None]] = {
-        "words": cleaner.words,
-        "payload": cleaner.payload,
-        "named": partial(unless_environment, cleaner.payload),
-        "symbol": partial(unless_environment, cleaner.symbol),
-        "kept": lambda name: private_texts.SETTINGS.fullmatch(name) is not None,
-    }
-    for name, clean in functions.items():
-        db.create_function(name, 1, partial(_of_cell, clean), deterministic=True)
-
-
-def _of_cell(clean: Callable[[str], str | bool | None], cell: object) -> str | bool | None:
-    """A cell of a column of texts, which SQLite lets hold anything."""
+def _at(cleaner: Cleaner, place: str, cell: object) -> str | bool | None:
+    """A cell, which SQLite lets be anything, by its place; of a kind of texts whether it is one."""
     text = cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
-    return None if cell is None else clean(text)
+    kind = _KINDS.get(place)
+    return None if cell is None else cleaner.at(place, text) if kind is None else kind.search(text) is not None
 
 
 def _rewrite(db: sqlite3.Connection, cleaner: Cleaner) -> None:
@@ -99,16 +82,18 @@ def _copy(db: sqlite3.Connection, table: str, columns: dict[str, str], labels: s
     for name, kind in columns.items():
         cell, text = _quote(name), f"CAST({_quote(name)} AS BLOB)"
         if table == _STRINGS and name == "value":
-            cells.append(f"CASE WHEN id IN ({labels}) THEN named({text}) ELSE symbol({text}) END")
+            place = f"CASE WHEN id IN ({labels}) THEN 'payload' ELSE 'symbol' END"
+            # nsys keeps the environment of every process among the strings: one is left out whoever refers to it
+            cells.append(f"CASE WHEN NOT at('environment', {text}) THEN at({place}, {text}) END")
         elif kind == "TEXT":
-            cells.append(f"{'payload' if name == 'jsonText' else 'words'}({text})")
+            cells.append(f"at('{'payload' if name == 'jsonText' else 'words'}', {text})")
         else:  # text in a column of numbers is no number
             cells.append(f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN {cell} END")
     where = "1"
     if table == _STRINGS:
         where = f"id IN ({labels} UNION {symbols})" if set(columns) == {"id", "value"} else "0"
     elif table in kept_texts.NSYS_SETTINGS:
-        where = "kept(CAST(name AS BLOB))"
+        where = "at('setting', CAST(name AS BLOB))"
     elif table == _DIAGNOSTICS and "severity" in columns:
         where = _WORTH_TELLING
     db.execute(f"INSERT INTO main.{_quote(table)} SELECT {', '.join(cells)} FROM old.{_quote(table)} WHERE {where}")

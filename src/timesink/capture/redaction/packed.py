@@ -6,10 +6,9 @@ import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from timesink.capture.errors import refused
 from timesink.untrusted.budget import TRUSTED, usual_limits
@@ -73,12 +72,16 @@ class Unpacked:
             yield rest
 
 
-@contextmanager
-def writing(target: Path) -> Iterator[IO[bytes]]:
-    """The file to write, packed as its name says."""
-    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(target.suffix, open)
-    with opened(target, "wb") as file:
-        yield file
+def writes(pieces: Callable[[Unpacked, Any], Iterator[str | bytes]]) -> Callable[[Unpacked, Path, Any], None]:
+    """What writes those pieces into a file, packed as its name says."""
+
+    def write(unpacked: Unpacked, target: Path, cleaner: Any) -> None:
+        opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(target.suffix, open)
+        with opened(target, "wb") as file:
+            for piece in pieces(unpacked, cleaner):
+                file.write(piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace"))
+
+    return write
 
 
 def _opener(path: Path) -> Any:

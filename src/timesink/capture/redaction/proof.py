@@ -12,10 +12,9 @@ import pickletools
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
-from pathlib import Path
 
 from timesink.capture.redaction import lists
 from timesink.capture.redaction.packed import Unpacked
@@ -23,6 +22,8 @@ from timesink.knowledge import kept_texts, nsys_tables
 from timesink.untrusted import masking, read_rows
 
 Texts = Iterator[str]
+Stayed = Counter[tuple[str, str]]
+"""How often each text stands in a copy, by the class that lets it stay and the text."""
 _MARKED = re.compile("\u27e6[0-9]{1,9}\u27e7")  # placeholders
 _STRETCH = re.compile(r"[0-9](?:[ .:/()+-]{0,3}[0-9])*")  # of digits, with what people write between them
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)  # of JSON
@@ -72,10 +73,9 @@ def stays_as(text: str) -> str:
             _is_listed(one) or _CODES.issuperset(letter for letter in one if letter.islower()) for one in _parts(rest)
         )
         return "mangled name of known words" if known else ""
-    name, *modifiers = text.split(".")
     if all(map(_is_listed, _parts(rest))) and not any(map(_is_key, _ALNUM.findall(rest))):
         return "words of software" if rest == text else "words of software, placeholders"
-    return "instruction" if name in kept_texts.OPCODES and kept_texts.MODIFIERS.issuperset(modifiers) else ""
+    return "instruction" if kept_texts.INSTRUCTIONS.issuperset(text.split(".")) else ""
 
 
 def _parts(text: str) -> list[str]:
@@ -93,33 +93,19 @@ def _is_key(run: str) -> bool:
     return len(run) > _LONGEST_CODE and not run.isalpha() and not spelled and not set(run) <= set("0123456789x")
 
 
-def prove(path: Path, suffixes: Sequence[str], names: Iterable[str]) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """How often each text stands in the copy, by its list and itself; and what may not be in it, one phrase a kind.
-    `suffixes` are those of the source: a copy may have any name."""
-    found = Counter(inner for text in _texts(path, suffixes) for inner in _inside(text))
+def prove(copy: Unpacked, walk: Callable[[Unpacked], Texts], names: frozenset[str]) -> tuple[Stayed, list[str]]:
+    """How often each text that a walk finds stands in the copy, by its list and itself; and what may not be in it, one
+    phrase a kind."""
+    found = Counter(inner for text in walk(copy) for inner in _inside(text))
     classes = {text: stays_as(text) for text in found}
-    left = ["a secret" for piece in Unpacked(path).overlapping() if masking.find_token(piece.decode("latin-1"))][:1]
-    named = [name.lower() for name in names]
-    left += ["a name that was to go" for text in found if any(name in text.lower().split() for name in named)][:1]
+    left = ["a secret" for piece in copy.overlapping() if masking.find_token(piece.decode("latin-1"))][:1]
+    left += ["a name that was to go" for text in found if any(name in text.lower().split() for name in names)][:1]
     if unknown := sum(not means for means in classes.values()):
         left.append(f"{unknown} texts that no list lets stay")
     return Counter({(classes[text], text): count for text, count in found.items()}), left
 
 
-def _texts(path: Path, suffixes: Sequence[str]) -> Texts:
-    head = next(Unpacked(path).raw(), b"")[:16]
-    kind = next((suffix.lower() for suffix in reversed(suffixes) if suffix not in (".gz", ".xz")), "")
-    if head.startswith(b"SQLite format 3"):
-        return _of_tables(path)
-    if head.startswith(b"\x80"):
-        return (value for _, value, _ in pickletools.genops(Unpacked(path).whole()) if isinstance(value, str))
-    if head.startswith(b"NVR\0"):
-        return iter(())  # the message is written field by field, and holds bytes of numbers
-    walks = {".json": _of_json, ".jsonl": _of_json, ".sarif": _of_json, ".html": _of_page, ".htm": _of_page}
-    return walks.get(kind, _of_lines)(Unpacked(path))
-
-
-def _of_lines(unpacked: Unpacked) -> Texts:
+def of_lines(unpacked: Unpacked) -> Texts:
     """Cells of a page; lines of any other text, without what logs begin them with and without digests."""
     for line in (_LOGGED.sub("", _DIGEST.sub("", line)) for line in unpacked.lines()):
         try:
@@ -131,18 +117,17 @@ def _of_lines(unpacked: Unpacked) -> Texts:
 def _inside(text: str) -> Texts:
     """The text; where JSON is in it, what each of its strings spells, and what is no string and no number."""
     begins = _JSON.search(text)
-    if begins is None:
-        yield text
-        return
-    at = begins.start()
+    at = begins.start() if begins else len(text)
     yield text[:at]
-    yield _NUMBER.sub(" ", _STRING.sub(" ", text[at:]))
-    for literal in _STRING.findall(text[at:]):
+    if begins:
+        yield _NUMBER.sub(" ", _STRING.sub(" ", text[at:]))
+    for literal in _STRING.findall(text, at):
         yield from _inside(_spelled(literal))
 
 
-def _of_tables(path: Path) -> Texts:
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+def of_tables(unpacked: Unpacked) -> Texts:
+    """Names of an export's tables and columns, and cells that are texts."""
+    with closing(sqlite3.connect(f"{unpacked.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
         for (table,) in db.execute("SELECT name FROM sqlite_master").fetchall():
             yield table
             rows = db.execute('SELECT * FROM "{}"'.format(table.replace('"', '""')))
@@ -151,22 +136,25 @@ def _of_tables(path: Path) -> Texts:
                 yield from (cell for cell in row if isinstance(cell, str))
 
 
-def _of_json(unpacked: Unpacked) -> Texts:
+def of_pickle(unpacked: Unpacked) -> Texts:
+    """Every text that a pickle holds."""
+    return (value for _, value, _ in pickletools.genops(unpacked.whole()) if isinstance(value, str))
+
+
+def of_json(unpacked: Unpacked) -> Texts:
     """Every text that JSON holds, keys too, of a damaged document as well; as it is written, none passes a line."""
     return (_spelled(literal) for line in unpacked.lines() for literal in _STRING.findall(line))
 
 
 def _spelled(literal: str) -> str:
     """The text that a string of JSON spells; the string as it stands where it is damaged."""
-    if "\\" not in literal:
-        return literal[1:-1]
     try:
-        return str(json.loads(literal, strict=False))
+        return str(json.loads(literal, strict=False)) if "\\" in literal else literal[1:-1]
     except ValueError:
         return literal[1:-1]
 
 
-def _of_page(unpacked: Unpacked) -> Texts:
+def of_page(unpacked: Unpacked) -> Texts:
     """What a page shows: what stands between its tags, and in quotes within them."""
     shown = _CARRIED.sub(" ", "".join(unpacked.pieces()))
     for tag, text in _TAG.findall(shown):

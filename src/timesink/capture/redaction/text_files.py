@@ -7,27 +7,20 @@ other texts word by word. Of another document the members are kept whose names a
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from timesink.capture.errors import refused
 from timesink.capture.redaction.cleaner import DECODER, Cleaner, is_figure_at, is_private, json_in, write_json
-from timesink.capture.redaction.packed import Unpacked, writing
+from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import kept_texts, ncu_texts, private_texts
 from timesink.untrusted import read_rows
 
 _SPACE = " \t\r\n"
 _ENDLESS = 1 << 28  # characters of one value; a trace's events have a few hundred
 _TRACE, _DIGEST = "traceEvents", "has_payload"
-
-
-class _Damage(Exception):
-    """The text ends or goes on in a way that is no JSON."""
 
 
 class _Scanner:
@@ -47,14 +40,16 @@ class _Scanner:
     def skip(self, wanted: str) -> None:
         """Step over one character."""
         if self.next() != wanted or not wanted:
-            raise _Damage
+            raise ValueError
         self._at += 1
 
-    def parts(self, brackets: str) -> Iterator[None]:
-        """Step over what stands around the members of an object or a list."""
+    def parts(self, brackets: str) -> Iterator[str]:
+        """Step over what stands around the members of an object or a list; what to write before each."""
         self.skip(brackets[0])
+        before = "\n"
         while self.next() != brackets[1]:
-            yield
+            yield before
+            before = ",\n"
             if self.next() != brackets[1]:
                 self.skip(",")
         self.skip(brackets[1])
@@ -67,7 +62,7 @@ class _Scanner:
                 value, end = DECODER.raw_decode(self._text, self._at)
             except ValueError:
                 if len(self._text) - self._at > _ENDLESS or not self._more():
-                    raise _Damage from None
+                    raise
                 continue
             if end < len(self._text) or not self._more():
                 self._at = end
@@ -75,43 +70,40 @@ class _Scanner:
 
     def _more(self) -> bool:
         """Take as much again as is waiting, so that a long value is not tried too often."""
-        waiting, taken = self._text[self._at :], []
-        while (piece := next(self._pieces, None)) is not None:
-            taken.append(piece)
-            if sum(map(len, taken)) >= max(len(waiting), 1):
-                break
-        self._text, self._at = waiting + "".join(taken), 0
-        return any(taken)
+        waiting, more = self._text[self._at :], ""
+        while len(more) <= len(waiting) and (piece := next(self._pieces, None)) is not None:
+            more += piece
+        self._text, self._at = waiting + more, 0
+        return bool(more)
 
 
-def redact_json(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+def cleaned_json(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """Traces event by event, other documents as values; of one document, or of several in a row, as lines of JSON."""
     is_trace = any(f'"{_TRACE}"'.encode() in piece for piece in unpacked.overlapping())
     scanner = _Scanner(unpacked.pieces())
-    with writing(target) as file:
-        try:
-            while mark := scanner.next():
-                for text in _members(scanner, cleaner) if mark == "{" and is_trace else _written(scanner, cleaner):
-                    file.write(text.encode())
-                file.write(b"\n")
-        except (_Damage, RecursionError):
-            unpacked.damage = unpacked.damage or "it is damaged or cut off; what follows the damage is left out"
+    try:
+        while mark := scanner.next():
+            yield from _members(scanner, cleaner) if mark == "{" and is_trace else _written(scanner, cleaner)
+            yield "\n"
+    except (ValueError, RecursionError):
+        unpacked.damage = unpacked.damage or "it is damaged or cut off; what follows the damage is left out"
 
 
 def _members(scanner: _Scanner, cleaner: Cleaner) -> Iterator[str]:
     """The known members of a trace."""
-    before = "{\n"
+    before = "\n"
+    yield "{"
     for _ in scanner.parts("{}"):
-        key = scanner.value()
+        key = str(scanner.value())
         scanner.skip(":")
-        if str(key) not in kept_texts.TRACE_KEYS:
+        if key in kept_texts.TRACE_KEYS:
+            yield f"{before}{json.dumps(key)}: "
+            yield from _written(scanner, cleaner, key)
+            before = ",\n"
+        else:
             scanner.value()
-            cleaner.value({str(key): None}, place=kept_texts.TRACE_KEYS)  # which counts it
-            continue
-        yield f"{before}{json.dumps(key)}: "
-        before = ",\n"
-        yield from _written(scanner, cleaner, key)
-    yield "\n}" if before == ",\n" else "{\n}"
+            cleaner.keeps(key, is_open=False)  # which counts it
+    yield "\n}"
 
 
 def _written(scanner: _Scanner, cleaner: Cleaner, key: str = "") -> Iterator[str]:
@@ -119,111 +111,97 @@ def _written(scanner: _Scanner, cleaner: Cleaner, key: str = "") -> Iterator[str
     if scanner.next() != "[" or key not in ("", _TRACE):
         yield write_json(cleaner.value(scanner.value(), key))
         return
-    before = "[\n"
-    for _ in scanner.parts("[]"):
+    yield "["
+    for before in scanner.parts("[]"):
         value = scanner.value()
         is_event = isinstance(value, dict) and (key or "ph" in value)
         is_kernel = is_event and str(value.get("cat")) in kept_texts.KERNEL_KINDS
         place = kept_texts.KERNEL_EVENT if is_kernel else kept_texts.EVENT if is_event else "words"
         yield before + write_json(cleaner.value(value, place=place))
-        before = ",\n"
-    yield "\n]" if before == ",\n" else "[\n]"
+    yield "\n]"
 
 
-def redact_settings(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+def cleaned_settings(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """YAML, TOML and the like: what stands at a private key goes whole, whatever is below it too."""
     private_indent: int | None = None
-    with writing(target) as file:
-        for line in unpacked.lines():
-            found = private_texts.SETTING.match(line)
-            indent = len(line) - len(line.lstrip())
-            if private_indent is not None and (not line.strip() or indent > private_indent):
-                new = " " * indent + cleaner.private(line.strip())
-            elif found is None:
-                new, private_indent = cleaner.words(line), None
-            else:
-                key, given = found["key"], found["value"].strip()
-                is_number = private_texts.PROCESS.match(given) is not None
-                is_hidden = is_private(key, given.strip("\"'") or "x") or (is_number and not is_figure_at(key, given))
-                private_indent = indent if is_hidden else None
-                new = cleaner.words(found["head"]) + cleaner.at("private" if is_hidden else "process", given)
-            file.write(f"{new}\n".encode("utf-8", "replace"))
+    for line in unpacked.lines():
+        found = private_texts.SETTING.match(line)
+        indent = len(line) - len(line.lstrip())
+        if private_indent is not None and (not line.strip() or indent > private_indent):
+            new = " " * indent + cleaner.private(line.strip())
+        elif found is None:
+            new, private_indent = cleaner.words(line), None
+        else:
+            key, given = found["key"], found["value"].strip()
+            is_number = private_texts.PROCESS.match(given) is not None
+            is_hidden = is_private(key, given.strip("\"'") or "x") or (is_number and not is_figure_at(key, given))
+            private_indent = indent if is_hidden else None
+            new = cleaner.words(found["head"]) + cleaner.at("private" if is_hidden else "process", given)
+        yield f"{new}\n"
 
 
-def redact_text(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
+def cleaned_text(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """Pages of Nsight Compute by column, logs by record, other texts by line."""
     head = next(unpacked.raw(), b"").decode("utf-8", "replace")
-    clean = _clean_page if ncu_texts.PAGE_HEADER.search(head) else _clean_lines
-    with writing(target) as file:
-        try:
-            for line in clean(unpacked, cleaner):
-                file.write(f"{line}\n".encode("utf-8", "replace"))
-        except ValueError as error:
-            raise refused(f"{unpacked.path.name} cannot be redacted: {error}", "export the page again") from None
+    clean = _page if ncu_texts.PAGE_HEADER.search(head) else _lines
+    try:
+        yield from (f"{line}\n" for line in clean(unpacked, cleaner))
+    except ValueError as error:
+        raise refused(f"{unpacked.path.name} cannot be redacted: {error}", "export the page again") from None
 
 
-def _clean_lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
-    """Line by line, records of a log with the payload that stands below them behind tabs."""
-    record: _Record | None = None
-    for line in unpacked.lines():
-        if record is not None and line.startswith("\t"):
-            record.payload.append(line[1:])
-            continue
-        if record is not None:
-            yield from record.written(cleaner)
-        found, record = private_texts.LOG_LINE.match(line), None
-        if found is None:
-            yield cleaner.words(line)
-            continue
-        begun, where = found.span("level")[0], found.span("where")[0]
-        head = f"{cleaner.words(line[:begun])}{line[begun:where]}{cleaner.words(found['where'])}] "
-        if isinstance(envelope := json_in(found["rest"]), dict):
-            record = _Record(head, envelope, [])
+def _lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
+    """Line by line; below a record of a structured log its payload, of which the record has the digest."""
+    for line, below in _with_below(unpacked.lines()):
+        found = private_texts.LOG_LINE.match(line)
+        head, rest = "", line
+        if found is not None:
+            begun, where, rest = found.span("level")[0], found.span("where")[0], found["rest"]
+            head = f"{cleaner.words(line[:begun])}{line[begun:where]}{cleaner.words(found['where'])}] "
+        envelope = json_in(rest) if found else None
+        if isinstance(envelope, dict):
+            digest, old = envelope.pop(_DIGEST, None), "\n".join(below)
+            kept, new = cleaner.value(envelope), cleaner.payload(old)
+            if digest is not None:
+                kept[_DIGEST] = _digest(new) if digest == _digest(old) else "0"
+            yield head + write_json(kept)
+            yield from (f"\t{one}" for one in new.split("\n") if below)
         else:
-            yield head + cleaner.words(found["rest"])
-    if record is not None:
-        yield from record.written(cleaner)
+            yield head + cleaner.words(rest)
+            yield from (f"\t{cleaner.words(one)}" for one in below)
 
 
-class _Record(NamedTuple):
-    """A line of a structured log, and the payload below it."""
-
-    head: str
-    envelope: dict[str, Any]
-    payload: list[str]
-
-    def written(self, cleaner: Cleaner) -> Iterator[str]:
-        """Its lines: the digest of a payload is that of the new one."""
-        digest = self.envelope.pop(_DIGEST, None)
-        kept = cleaner.value(self.envelope)
-        old = "\n".join(self.payload)
-        new = cleaner.payload(old)
-        if digest is not None:
-            kept[_DIGEST] = _digest(new) if digest == _digest(old) else "0"
-        yield self.head + write_json(kept)
-        yield from (f"\t{line}" for line in new.split("\n") if self.payload)
+def _with_below(lines: Iterator[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each line with those below it that begin with a tab, as payloads of a log do."""
+    above = next(lines, None)
+    while above is not None:
+        below, following = list[str](), next(lines, None)
+        while following is not None and following.startswith("\t"):
+            below.append(following[1:])
+            following = next(lines, None)
+        yield above, below
+        above = following
 
 
 def _digest(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _clean_page(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
+def _page(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """The page with the columns that are known. Lines of others before it are dropped, those after it emptied."""
     text = unpacked.whole().decode("utf-8-sig", "replace")
     header = ncu_texts.PAGE_HEADER.search(text)
-    if header is None:
-        return
-    if header.start():
-        cleaner.removed["lines before the page"] += text[: header.start()].count("\n")
-    rows = read_rows(text[header.start() :])
-    heads = next(rows)
-    columns = [(at, place) for at, head in enumerate(heads) if (place := _column(head, cleaner))]
-    if len(columns) < len(heads):
-        cleaner.removed["columns of unknown names"] += len(heads) - len(columns)
-    yield _row(heads[at] for at, _ in columns)
+    begin = header.start() if header else len(text)
+    if lines := text.count("\n", 0, begin):
+        cleaner.removed["lines before the page"] += lines
+    heads: list[str] = []
     units = True
-    for row in rows:
+    for row in read_rows(text[begin:]):
+        if not heads:
+            heads = row
+            columns = [(at, place) for at, head in enumerate(heads) if (place := _column(head, cleaner))]
+            if len(columns) < len(heads):
+                cleaner.removed["columns of unknown names"] += len(heads) - len(columns)
         if row == heads:
             yield _row(heads[at] for at, _ in columns)
         elif len(row) > 1 and (row[0].isdecimal() or (units and not row[0])):
@@ -240,6 +218,4 @@ def _column(head: str, cleaner: Cleaner) -> str:
 
 
 def _row(cells: Iterable[str]) -> str:
-    out = io.StringIO()
-    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="").writerow(cells)
-    return out.getvalue()
+    return ",".join('"{}"'.format(cell.replace('"', '""')) for cell in cells)

@@ -95,21 +95,16 @@ def _embedded(data: Mapping[str, Any]) -> str:
 
 @cache
 def _style(plot: bool) -> str:
-    dark = style_of(DARK)
-    colours = (
-        f":root{{{style_of(LIGHT)}}}@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
-        f":root[data-theme=dark]{{{dark};color-scheme:dark}}:root[data-theme=light]{{color-scheme:light}}"
-    )
+    colours = _asset("colours.css").replace("--light", style_of(LIGHT)).replace("--dark", style_of(DARK))
     return "\n".join([*([_asset("uPlot.min.css")] if plot else []), colours, _asset("report.css")])
 
 
 @cache
 def _script(assets: Assets) -> str:
-    licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
-    library = [licence, _asset("uPlot.iife.min.js")] if assets.plot else []
+    library = ["uPlot.licence.js", "uPlot.iife.min.js"] if assets.plot else []
     timeline = ["capture.js", "timeline.js", "flame.js"] if assets.timeline else []
     ours = ["view.js", "tables.js", "pictures.js", *timeline, "steps.js"]
-    return "\n".join([*library, *map(_asset, ours)])
+    return "\n".join(map(_asset, [*library, *ours]))
 
 
 def _asset(name: str) -> str:

@@ -25,7 +25,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
 from timesink.measures.counters import KernelCounters, kernel_counters, page_bounds
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of, why_unexplained
-from timesink.measures.counters.page_bounds import told_in
+from timesink.measures.counters.page_bounds import OF_LOCAL, told_in
 from timesink.measures.counters.resources import Resource, throughput_of
 from timesink.measures.counters.roofline import roofline_of
 from timesink.measures.counters.sheet import kernel_sheets, verdict_of
@@ -89,6 +89,21 @@ def test_what_a_details_page_holds_decides_as_the_report_does_or_not(reading: Re
                 assert said.limiter is full.limiter or is_the_same_side(said, full), kernel.name
                 assert said.bound is None or full.bound is None or said.bound >= 0.98 * full.bound, kernel.name
     assert decided >= 0.4 * every
+
+
+def test_local_memory_that_a_page_does_not_count_leaves_a_full_level_to_speak(reading: Reading) -> None:
+    """Pages of older versions of ncu have no figure of local memory."""
+    decided = every = 0
+    for report in REPORTS:
+        for kernel, full in zip(kernel_counters(reading(report)), kernel_limits(reading(report)), strict=True):
+            page = as_details(kernel)
+            values = {name: value for name, value in page.values.items() if OF_LOCAL not in name}
+            said, newer = limits_of(replace(page, values=values)), limits_of(page)
+            if said is not None and full is not None:
+                others = (said.limiter, *said.others)
+                assert full.limiter in others or is_the_same_side(said, full), kernel.name
+            decided, every = decided + (said is not None), every + (newer is not None)
+    assert decided >= 0.75 * every
 
 
 @pytest.mark.slow

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from timesink.diagnosis.engine import diagnose
 from timesink.errors import UnreadableTrace
 from timesink.knowledge.kernel_symbols import function_name, plain_name
 from timesink.knowledge.metric_names import base_unit, normalised
+from timesink.measures.counters import kernel_counters
+from timesink.measures.counters.groups import launch_groups
+from timesink.measures.counters.limiter import limits_of
+from timesink.measures.counters.waste import Cause
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -83,8 +88,30 @@ def test_details_by_label_and_by_name_are_one(tmp_path: Path) -> None:
 def test_a_summary_is_the_mean_of_its_launches(tmp_path: Path) -> None:
     header = f'{FIXED},"Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
     trace = page(tmp_path, header + f'{LAUNCH},"3","GPU Speed Of Light Throughput","Duration","us","1","2","1.5"\n')
-    assert numbers(trace) == {"gpu__time_duration.sum": (1500.0, "ns")}
+    assert numbers(trace) == {"Invocations": (3.0, None), "gpu__time_duration.sum": (1500.0, "ns")}
     assert [note.count for note in trace.notes if "summaries" in note.message] == [1]
+
+
+@pytest.mark.parametrize(("counts", "lengths"), [((3,), (1.5,)), ((250, 25, 14), (1.92, 1.86, 1.75)), ((1, 1), (2, 3)),
+                                                 ((20, 10), (3220, 3060)), ((7, 0), (41, 30))])  # fmt: skip
+def test_a_summary_counts_for_all_of_its_launches(
+    counts: tuple[int, ...], lengths: tuple[float, ...], tmp_path: Path
+) -> None:
+    header = f'{FIXED},"Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+    rows = [
+        f'{LAUNCH.replace("k<int>", f"k{at}")},"{count or ""}",'
+        f'"GPU Speed Of Light Throughput","{label}","{unit}","0","1","{mean}"\n'
+        for at, (count, length) in enumerate(zip(counts, lengths, strict=True))
+        for label, unit, mean in (("Duration", "us", length), ("DRAM Throughput", "%", 91.0))
+    ]
+    trace = page(tmp_path, header + "".join(rows))
+    kernels = kernel_counters(trace)
+    assert [kernel.launches for kernel in kernels] == [count or 1 for count in counts]
+    groups = launch_groups([one for one in map(limits_of, kernels) if one is not None], Cause.MEMORY)
+    assert sum(group.count for group in groups) == sum(count or 1 for count in counts)
+    total = sum(1e3 * length * (count or 1) for count, length in zip(counts, lengths, strict=True))
+    assert sum(group.total_ns for group in groups) == pytest.approx(total)
+    assert diagnose(trace).profiled_kernels == sum(count or 1 for count in counts)
 
 
 def test_a_page_without_rows_is_refused(tmp_path: Path) -> None:

@@ -33,13 +33,14 @@ from timesink.errors import UsageError
 from timesink.knowledge.assumptions import changed
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.knowledge.vendors import NVIDIA, Vendor, as_of
+from timesink.measures.counters import kernel_counters
 from timesink.measures.ranks.telling import telling
 from timesink.measures.steps.per_step import longest_period_ns, period_name, step_windows
 from timesink.measures.steps.slow_steps import usual_steps
 from timesink.measures.timeline.known import known
 from timesink.model.arrays import WEIGHTY
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import MEASURES_AHEAD, Trace, release, remembered
 from timesink.records import replace
 from timesink.units import NS_PER_MS
@@ -113,7 +114,7 @@ def diagnose(
             *(Note(sentence) for sentence in changed()),
         ),
         budgets=parts,
-        profiled_kernels=trace.get(KERNEL_PROFILES).height,
+        profiled_kernels=sum(kernel.launches for kernel in kernel_counters(trace)),
         statements=said(),
         facts=trace.facts,
     )

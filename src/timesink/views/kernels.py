@@ -78,7 +78,8 @@ def _repeated(kernels: Sequence[KernelCounters], rows: Sequence[tuple[Cell, ...]
     their times; none where no kernel was launched often."""
     groups: dict[tuple[Any, ...], list[tuple[Cell, ...]]] = {}
     for kernel, row in zip(kernels, rows, strict=True):
-        groups.setdefault((kernel.name, kernel.grid, kernel.block, row[_AT_LIMITER]), []).append(row)
+        group = groups.setdefault((kernel.name, kernel.grid, kernel.block, row[_AT_LIMITER]), [])
+        group += [row] * kernel.launches
     if max(map(len, groups.values()), default=0) < _OFTEN:
         return []
     merged: list[tuple[Cell, ...]] = []
@@ -108,13 +109,14 @@ def _row(kernel: KernelCounters, limits: KernelLimits | None, action: str) -> tu
 
 def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> str:
     """Which kernel takes most of the profiled time, what limits it, and how far from its roof it is."""
-    longest = max(range(len(kernels)), key=lambda at: (kernels[at].duration_ns or 0, -at), default=None)
+    longest = max(range(len(kernels)), key=lambda at: (kernels[at].total_ns or 0, -at), default=None)
     if longest is None:
         return "no kernels were profiled"
     kernel, limit = kernels[longest], limits[longest]
-    total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
-    share = f", {share_text(kernel.duration_ns / total_ns)} of the profiled time" if kernel.duration_ns else ""
-    count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
+    total_ns = sum(kernel.total_ns or 0 for kernel in kernels)
+    share = f", {share_text(kernel.total_ns / total_ns)} of the profiled time" if kernel.total_ns else ""
+    launches = sum(kernel.launches for kernel in kernels)
+    count = f"{launches} profiled kernel{'s' if launches != 1 else ''}; the longest is"
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
     limiter = LIMITER_WORDS[limiter_name(limit)]
@@ -126,7 +128,8 @@ def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell
     groups: dict[tuple[str, str], dict[str, list[float]]] = {}
     for limits, action in limited:
         of_kernel = groups.setdefault((limiter_name(limits), action), {})
-        of_kernel.setdefault(short_name(limits.kernel.name), []).append(limits.kernel.duration_ns or 0)
+        lengths = of_kernel.setdefault(short_name(limits.kernel.name), [])
+        lengths += [limits.kernel.duration_ns or 0] * limits.kernel.launches
     rows = [
         (-sum(map(sum, kernels.values())), limiter, advice, kernels) for (limiter, advice), kernels in groups.items()
     ]

@@ -48,10 +48,10 @@ def test_what_less_work_wins_is_a_bound_and_the_way_to_the_roof_is_not_its_price
                 assert stated.value == stated.high == pytest.approx(most_ns(one, one.limiter) / 1e6)
 
 
-def test_of_six_planted_fixes_that_are_less_work_five_won_more_than_the_way_to_the_roof() -> None:
+def test_of_eleven_planted_fixes_that_are_less_work_eight_won_more_than_the_way_to_the_roof() -> None:
     pairs = [(one, won) for of in SETS for one, won in measured(of) if wins_by_less_work(one, one.limiter)]
     beyond = [won > gain_ns(one, one.limiter) / (one.kernel.duration_ns or 1.0) for one, won in pairs]
-    assert (len(pairs), sum(beyond)) == (6, 5)
+    assert (len(pairs), sum(beyond)) == (11, 8)
     assert all(won * (one.kernel.duration_ns or 0.0) <= most_ns(one, one.limiter) for one, won in pairs)
 
 
@@ -72,6 +72,21 @@ def test_with_a_full_queue_the_advice_is_less_work(top: str, wait: str, is_bound
     assert one is not None
     assert wins_by_less_work(one, one.limiter) is is_bound
     assert (to_roof(one, one.limiter) is None) is is_bound
+
+
+@pytest.mark.parametrize(
+    ("throttled", "ready", "is_bound"),
+    [(4.3, 2.6, True), (2.0, 4.5, True), (0.2, 9.0, True), (1.2, 3.1, False), (4.3, 0.0, False), (0.0, 4.0, False)],
+)
+@pytest.mark.parametrize(("top", "is_pipe"), [(ALU, True), ("sm__inst_executed_pipe_xu", True), (LSU, False)])
+def test_a_warp_that_is_ready_waits_for_the_pipe_as_one_in_its_queue_does(
+    throttled: float, ready: float, is_bound: bool, top: str, is_pipe: bool
+) -> None:
+    """Other waits take 5 cycles. What a ready warp does not wait for is memory."""
+    waits = {"math_pipe_throttle": throttled, "not_selected": ready, "wait": 3.0, "long_scoreboard": 2.0}
+    one = limits_of(kernel({top: 71, ISSUE: 40, **{WAITS.format(name): cycles for name, cycles in waits.items()}}))
+    assert one is not None
+    assert wins_by_less_work(one, one.limiter) is (is_bound and is_pipe)
 
 
 @pytest.mark.parametrize(("busy", "is_bound"), [(83, True), (89.9, True), (90.1, False), (97, False)])
@@ -150,6 +165,27 @@ def test_a_tail_is_priced_without_the_slots_that_registers_leave_empty(
     if "whole waves" in said_of(one)[1]:
         assert idle * 1e9 <= gain_ns(one, Cause.OCCUPANCY) <= most * 1e9 + 1
     assert gain_ns(one, Cause.OCCUPANCY) <= one.shares[Cause.OCCUPANCY] * 1e9 + 1
+
+
+@pytest.mark.parametrize(
+    ("blocks", "sms", "theory"), [(64, 132, 0.25), (20, 108, 0.5), (33, 80, 0.125), (4, 24, 0.375), (90, 132, 0.5)]
+)
+def test_more_blocks_win_the_empty_sms_and_the_places_that_registers_leave(
+    blocks: int, sms: int, theory: float
+) -> None:
+    idle = 1 - blocks / sms
+    values = {
+        "sm__pipe_fma_cycles_active": 12, ISSUE: 9, "launch__waves_per_multiprocessor": blocks / sms / 2,
+        "launch__sm_count": sms, "sm__cycles_active.avg": 1000 * (1 - idle), "sm__cycles_elapsed.max": 1000,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 100 * theory / 2,
+        "sm__maximum_warps_per_active_cycle_pct": 100 * theory, "launch__occupancy_limit_registers": 2,
+        "launch__occupancy_limit_warps": 8, WAITS.format("long_scoreboard"): 9,
+    }  # fmt: skip
+    one = limits_of(replace(kernel(values, duration_ns=1e6), grid=(blocks, 1, 1), block=(256, 1, 1)))
+    assert one is not None and one.limiter is Cause.OCCUPANCY
+    room = (theory / 2) / (1 - theory / 2)  # of the slots that are empty those that another block fits in
+    rest = one.shares[Cause.OCCUPANCY] - idle
+    assert gain_ns(one, Cause.OCCUPANCY) == pytest.approx(1e6 * (idle + rest * room), abs=1)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,9 @@ def check_name(name: str, chip: str) -> NameVerdict:
 NOT_KNOWN: Final = "n/a: no such metric"
 """What a page shows of a metric that ncu does not have."""
 
+INVOCATIONS: Final = "Invocations"
+"""Of a page's summary, which is no metric: of how many launches its figures are the means."""
+
 
 @cache
 def meant_by(name: str) -> str:

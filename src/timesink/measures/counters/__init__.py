@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from timesink.knowledge.metric_names import INVOCATIONS
 from timesink.knowledge.programs import ProgramKind
 from timesink.measures.timeline.known import program_kind
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
@@ -44,6 +45,16 @@ class KernelCounters(Record, eq=False):
     failed: frozenset[str]
     messages: tuple[str, ...] = ()
     program: ProgramKind = ProgramKind.NATIVE
+
+    @property
+    def launches(self) -> int:
+        """How many launches it stands for: of a summary all, whose figures are their means."""
+        return int(self.values.get(INVOCATIONS, 1))
+
+    @property
+    def total_ns(self) -> float | None:
+        """The time of all launches that it stands for."""
+        return None if self.duration_ns is None else self.duration_ns * self.launches
 
     def get(self, name: str) -> float | None:
         """The counter's value, None where it failed or was not collected."""

@@ -170,9 +170,9 @@ def _is_done_otherwise(limits: KernelLimits, cause: Cause) -> bool:
 
 
 def _advised_share(limits: KernelLimits, cause: Cause) -> float:
-    """What advice wins back of a cause: whole waves and even blocks fill no slot that registers leave empty."""
+    """What advice wins back of a cause: more, whole and even blocks fill no slot that registers leave empty."""
     share, places = limits.shares[cause], limits.occupancy
-    of_blocks = cause is Cause.OCCUPANCY and _empty_by(limits) in ("tail", "uneven", "longest", "ends")
+    of_blocks = cause is Cause.OCCUPANCY and bool(_without_blocks(limits))
     if not of_blocks or not places.limited_by or not places.theoretical or not places.achieved:
         return share
     without, room = min(share, places.sm_idle or 0.0), max(0.0, places.theoretical - places.achieved)
@@ -183,11 +183,11 @@ def to_roof(limits: KernelLimits, cause: Cause) -> str | None:
     """What brings necessary work to its roof, where that is the price, by what its warps wait for most: a tenth of the
     time or more is missing, and the same bytes or operations pass. None of a page that leaves open whether they must,
     and where warps wait in its queue: more on the way only lengthen that."""
-    is_full = limits.stalls is not None and limits.stalls.of(FULL) >= MOSTLY
-    is_unknown = limits.has_levels_only or bool(limits.others)
-    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or is_unknown or is_full:
+    stalls, is_unknown = limits.stalls, limits.has_levels_only or bool(limits.others)
+    queued = 0.0 if stalls is None else stalls.of(FULL) if cause is Cause.MEMORY else stalls.at_pipes
+    if cause is not limits.limiter or limits.roof[1] >= AT_ROOF or is_unknown or queued >= MOSTLY:
         return None
-    if limits.stalls is not None and limits.stalls.of(FOR_CODE) >= MOSTLY:
+    if stalls is not None and stalls.of(FOR_CODE) >= MOSTLY:
         return CODE_TO_ROOF
     if cause is not Cause.MEMORY:
         return OPERATIONS_TO_ROOF

@@ -1,5 +1,6 @@
 """Launches of one kernel with the same grid and block: what they take and what a cause of their time wins together."""
 
+from collections.abc import Callable
 from typing import Final
 
 from timesink.measures.counters.causes import gain_ns, most_ns
@@ -24,26 +25,34 @@ class LaunchGroup(Record):
         return tuple(launch.kernel.profile for launch in self.launches)
 
     @property
+    def count(self) -> int:
+        """How many launches they are."""
+        return sum(launch.kernel.launches for launch in self.launches)
+
+    @property
     def total_ns(self) -> float:
         """What the launches take together."""
-        return sum(launch.kernel.duration_ns or 0.0 for launch in self.launches)
+        return sum(launch.kernel.total_ns or 0.0 for launch in self.launches)
 
     @property
     def gain_ns(self) -> float:
         """What is won together."""
-        return sum(gain_ns(launch, self.cause) for launch in self.launches)
+        return self._won(gain_ns, self.cause)
 
     @property
     def most_ns(self) -> float:
         """What is won together at most."""
-        return sum(most_ns(launch, self.cause) for launch in self.launches)
+        return self._won(most_ns, self.cause)
 
     @property
     def behind(self) -> float:
         """The part of the gain that counts for its place among findings: no cause comes before the limiter."""
-        own, of_limiter = self.gain_ns, sum(gain_ns(launch, self.longest.limiter) for launch in self.launches)
+        own, of_limiter = self.gain_ns, self._won(gain_ns, self.longest.limiter)
         is_behind = self.cause is not self.longest.limiter and own and own >= of_limiter
         return _BEHIND * of_limiter / own if is_behind else 1.0
+
+    def _won(self, of_one: Callable[[KernelLimits, Cause], float], cause: Cause) -> float:
+        return sum(of_one(launch, cause) * launch.kernel.launches for launch in self.launches)
 
 
 def launch_groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:
@@ -59,7 +68,7 @@ def _described(launches: list[KernelLimits], cause: Cause) -> KernelLimits:
     """The launch with the largest gain, of those that have the limiter of most of the time."""
     lengths = dict.fromkeys(Cause, 0.0)
     for launch in launches:
-        lengths[launch.limiter] += launch.kernel.duration_ns or 1.0
+        lengths[launch.limiter] += launch.kernel.total_ns or 1.0
     usual = max(lengths, key=lambda limiter: lengths[limiter])
     alike = [launch for launch in launches if launch.limiter is usual]
     return max(alike, key=lambda launch: (gain_ns(launch, cause), launch.shares[cause], -launch.kernel.profile))

@@ -347,7 +347,8 @@ def _spoken_for(kernel: KernelCounters, limiters: frozenset[Cause], allowed: lis
 
     Local memory that ncu names speaks for itself. Where nothing is busy, no load waits longer than an idle memory
     takes: atomics do. Those leave L2 idle, or some of its slices: where it or DRAM is busy, nothing shows them. (Those
-    of shared memory pass L1 as its conflicts do.)
+    of shared memory pass L1 as its conflicts do.) Local memory that no figure of the page counts is no more than
+    possible, either.
     """
     told, at_peak = told_in(kernel.messages), [one.top.resource for one in allowed if used(one.top) >= FAR_FROM_FULL]
     if kernel.get(OF_LOCAL) or told.names_local:
@@ -358,7 +359,7 @@ def _spoken_for(kernel: KernelCounters, limiters: frozenset[Cause], allowed: lis
         return frozenset()
     if not kernel.messages and set(at_peak) == {Resource.DRAM}:
         return limiters & {Cause.MEMORY}
-    without = limiters - {Cause.ATOMICS}
+    without = limiters - {Cause.ATOMICS, *(() if OF_LOCAL in kernel.values else (Cause.REGISTER_SPILLS,))}
     return without if without <= _OF_TRAFFIC else frozenset()
 
 

@@ -29,13 +29,15 @@ class Stalls(Record):
     """Share of warps' waiting time by reason; healthy states (selected, not selected) are left out. Shares sum to 1.
 
     `cycles` is the mean number of cycles between two issues of a warp, `identity` the sum of all reasons over it: 1
-    where both were measured alike. None where the report holds samples only. `sums` keeps what `of` has summed.
+    where both were measured alike. None where the report holds samples only. `ready` is the time in which a warp could
+    have issued and another did, for each that it waited. `sums` keeps what `of` has summed.
     """
 
     shares: Mapping[str, float]
     cycles: float | None
     identity: float | None
     is_sampled: bool
+    ready: float = 0.0
     sums: dict[frozenset[str], float] = field(default_factory=dict)
 
     def of(self, reasons: frozenset[str]) -> float:
@@ -43,6 +45,12 @@ class Stalls(Record):
         if reasons not in self.sums:
             self.sums[reasons] = fsum(share for reason, share in self.shares.items() if reason in reasons)
         return self.sums[reasons]
+
+    @property
+    def at_pipes(self) -> float:
+        """The part of the time between two instructions in which more ready warps win nothing: the queue of a pipe is
+        full, or the warp is ready."""
+        return (self.of(FULL) + self.ready) / (1 + self.ready)
 
     @property
     def top(self) -> tuple[str, float] | None:
@@ -89,7 +97,8 @@ def stalls_of(kernel: KernelCounters) -> Stalls | None:
     latency = kernel.get(_TOTAL)
     identity = fsum(counted.values()) / latency if counted and latency else None
     shares = {reason: value / total for reason, value in sorted(bad.items())}
-    return Stalls(shares, latency, identity, is_sampled=not counted)
+    ready = waiting.get("not_selected", 0.0) / total
+    return Stalls(shares, latency, identity, is_sampled=not counted, ready=ready)
 
 
 def _matching(kernel: KernelCounters, pattern: Pattern) -> dict[str, float]:

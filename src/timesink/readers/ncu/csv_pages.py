@@ -17,7 +17,7 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge import metric_names, profiler_texts
 from timesink.knowledge import ncu_texts as texts
 from timesink.knowledge.kernel_symbols import function_name
-from timesink.knowledge.metric_names import NOT_KNOWN, normalised
+from timesink.knowledge.metric_names import INVOCATIONS, NOT_KNOWN, normalised
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import NoteKind, Trace, noted
 from timesink.readers.ncu.labels import labelled_metric
@@ -179,7 +179,7 @@ class _Pages(State):
             *noted(NoteKind.SKIPPED, unknown, self.unknown, KERNEL_METRICS),
             *noted(
                 NoteKind.ASSUMED,
-                "summaries: each is taken for one launch, the mean of its",
+                "summaries: launches of one are taken for alike, with their means",
                 self.summed,
                 KERNEL_METRICS,
             ),
@@ -212,6 +212,14 @@ def _add_fixed(cells: Mapping[str, str], pages: _Pages, profile: int) -> None:
     for name, value in fixed.items():
         if value is not None:
             pages.add_metric(profile, name, None, float(value), "")
+
+
+def _add_count(cells: Mapping[str, str], pages: _Pages, profile: int) -> None:
+    """How many launches a summary is of, whose figures are their means."""
+    count = whole(cells.get(INVOCATIONS, ""))
+    if count:
+        pages.summed += 1
+        pages.add_metric(profile, INVOCATIONS, None, float(count), "")
 
 
 def _raw(header: list[str], rows: list[list[str]]) -> _Pages:
@@ -270,7 +278,7 @@ def _details(header: list[str], rows: list[list[str]]) -> _Pages:
         if profile == len(pages.launches):
             pages.launches.append(_launch(cells, pages))
             _add_fixed(cells, pages, profile)
-            pages.summed += bool(cells.get("Invocations"))
+            _add_count(cells, pages, profile)
         if cells.get(_METRIC):
             metric = metric_of(cells.get(_SECTION, ""), cells[_METRIC])
             pages.unknown += metric is None

@@ -162,7 +162,7 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     """What is found of launches of one kernel: the figures of the longest."""
     limits = group.longest
     compared = compared_with(limits, cause, limit)
-    count = len(group.profiles)
+    count = group.count
     total = time_text(group.total_ns) if group.total_ns else "length not recorded"
     times = f"{count} launches of {total} in all" if count > 1 else total
     is_limiter = cause is limits.limiter
@@ -227,16 +227,18 @@ def _clear(measured: list[KernelLimits], cause: Cause, limit: float | None) -> R
 
 def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Row:
     """The one finding about kernels that are too small to profile alone."""
-    lengths = {limits.kernel.profile: awake_ns(limits.kernel) or 0.0 for limits in tiny}
-    longest = max(tiny, key=lambda limits: (lengths[limits.kernel.profile], -limits.kernel.profile))
-    longest_ns, total_ns = lengths[longest.kernel.profile], sum(lengths.values())
-    waiting = sum(lengths[one.kernel.profile] * sum(one.shares[cause] for cause in WAITING) for one in tiny)
-    most_ns = total_ns * (1 - 1 / fused_bound([*lengths.values()]))
+    lengths = [(one, awake_ns(one.kernel) or 0.0) for one in tiny for _ in range(one.kernel.launches)]
+    longest, longest_ns = max(lengths, key=lambda launch: (launch[1], -launch[0].kernel.profile))
+    total_ns = sum(length for _, length in lengths)
+    waiting = sum(length * sum(one.shares[cause] for cause in WAITING) for one, length in lengths)
+    most_ns = total_ns * (1 - 1 / fused_bound([length for _, length in lengths]))
     asleep = [clock for one in tiny if (clock := idle_clock_hz(one.kernel)) is not None]
     cycles = f", as if at 1 GHz (it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz)" if asleep else ""
     kernels = len({limits.kernel.name for limits in tiny})
     alone = f"the small {_named(longest)}, {time_text(total_ns)}{cycles}, fills no unit for"
-    several = f"{kernels} small kernels, {len(tiny)} launches of {time_text(total_ns)} in all{cycles}, fill no unit for"
+    several = (
+        f"{kernels} small kernels, {len(lengths)} launches of {time_text(total_ns)} in all{cycles}, fill no unit for"
+    )
     what, its = (several, "their") if kernels > 1 else (alone, "its")
     less_us = alone_us * (FEW_SMS if longest_ns >= alone_us * NS_PER_US else 1)
     row = Row(
@@ -246,7 +248,7 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
             f"{less_us:g} us, too little to change by itself",
             "then": "",
             "longest_us": longest_ns / NS_PER_US,
-            "launches": len(tiny),
+            "launches": len(lengths),
             "verify": "Capture a timeline again: fewer launches, and less time in them.",
         },
         stated=Quantity.ms(most_ns, 0.0, most_ns),

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from timesink.knowledge import nsys_tables
-
 
 def _listed(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -55,28 +53,23 @@ PAGE_COLUMNS: Final = {
     "Kernel Name": "symbol",
 }
 """Columns of the tables that ncu prints, by what their cells may be."""
-PAGE_NAMES: Final = _listed("""
+PAGE_NAMES: Final = {
+    **dict.fromkeys(_listed("""
 a aria-describedby aria-hidden aria-label aria-labelledby aria-live article aside b body br button caption charset
-circle class code col colgroup colspan content cx cy d data data-capture data-flame data-kind data-value data-window dd
-details div dl dt em figcaption figure fill font-family font-size footer for g h1 h2 h3 h4 h5 h6 head header height hr
-href html http-equiv i id input kbd label lang li line main mark meta name nav ol open option p path points polygon
-polyline pre preserveaspectratio r rect role rowspan samp scope script section select small span stroke stroke-width
-strong style sub summary sup svg tabindex table tbody td template text text-anchor tfoot th thead time title tr
-transform type ul var viewbox wbr width x x1 x2 xmlns y y1 y2
-""")
-"""Elements and attributes of pages for a browser."""
-PAGE_ATTRIBUTES: Final = {
+circle class code col colgroup colspan cx cy data data-capture data-flame data-kind data-value data-window dd details
+div dl dt em figcaption figure fill font-family font-size footer for g h1 h2 h3 h4 h5 h6 head header height hr href
+html http-equiv i id input kbd label lang li line main mark meta name nav ol open option p path polygon polyline pre
+preserveaspectratio r rect role rowspan samp scope script section select small span stroke stroke-width strong style
+sub summary sup svg tabindex table tbody td template text text-anchor tfoot th thead time title tr type ul var wbr
+width x x1 x2 xmlns y y1 y2
+"""), "words"),
     **dict.fromkeys(("d", "points", "transform", "viewbox"), "drawing"), "content": "policy",
 }
-"""Attributes of a page whose texts have a form of their own."""
-NSYS_SYMBOLS: Final = ((nsys_tables.KERNELS.name, "demangledName"),)
-"""Columns that refer to kernels' names."""
-NSYS_LABELS: Final = frozenset(("nameId", "textId", "jsonTextId", "symbol", "module"))
-"""Columns, of any kept table, that refer to other texts."""
-NSYS_SETTINGS: Final = frozenset(
-    table.name for table in (nsys_tables.CAPTURE_META, nsys_tables.SYSTEM_INFO, *nsys_tables.EXPORT_META)
-)
-"""Tables of settings, of which those are kept that say how to read the rest."""
+"""Elements and attributes of pages for a browser, by what the attributes' texts may be."""
+NSYS_TEXTS: Final = {
+    **dict.fromkeys(("nameId", "textId", "jsonTextId", "symbol", "module"), "payload"), "demangledName": "symbol",
+}
+"""Columns, of any kept table, that refer to texts, by what those may be."""
 INSTRUCTIONS: Final = _listed("""
 128 16816 16832 1688 32 64 8816 884 ABS ACQBULK ADD AL2P ALD ALL AND ANY ARV AST ATOM ATOMG ATOMS B2R BAR BF16 BF16_V2
 BFLY BMMA BMOV BMSK BPT BPTR BRA BREAK BREV BRX BRXU BSSY BSYNC BYPASS CALL CAS CCTL CCTLL CCTLT CLMAD CONSTANT COS
@@ -124,11 +117,9 @@ organization company department lab workspace repo repository branch experiment 
 workingdir by pin
 """)
 """Last words of a key whose text, not its counts, names what belongs to somebody."""
-NUMBERING: Final = _listed("""
-id ids name names no nr number numbers label labels tag tags title titles array
-""")
-"""What may stand behind them."""
-QUANTITIES: Final = _listed("""
+NUMBERING: Final = _listed("id name no nr number label tag title array")
+"""What may stand behind them, without the s of many."""
+QUANTITIES: Final = {"multiprocessor"} | _listed("""
 ns us ms s sec second nanosecond byte b kb mb gb tb kib mib gib tib size count total value low high min max mean
 median p sum start end begin dur duration time timestamp ts addr address ptr pointer offset from to period cycle hz
 khz mhz ghz flop ops op element numel length memory mem capacity limit width height line seq sequence step version sm

@@ -70,8 +70,7 @@ CELL: Final = Pattern(
     "a number as Nsight Compute prints it",
     ("1,024.50", "98.7", "3.2e+09"), ("4111 1111", "078-05-1120", "4111111111111111"),
 )
-SUFFIXES: Final = ("py", "cu", "cpp", "cuh", "h", "so", "json", "log", "txt")
-"""Of files."""
+SUFFIXES: Final = ("py", "cu", "cpp", "cuh", "h", "so", "json", "log", "txt")  # of files
 SIZES: Final = Pattern(
     r"(?<!\d)\d{1,4}(?:x\d{1,4})+(?![\dA-Za-fh-z]|g(?!emm))",
     "a size in several dimensions, as of a kernel's tile (cuBLAS, cuDNN, CUTLASS)",

@@ -6,8 +6,7 @@ Redact any capture file, by its kind: into a new file, never over the old one. S
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -71,45 +70,40 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     where = target if target is not None else default_target(source)
     if where.exists() and where.samefile(source):
         raise refused(f"{source} would be overwritten", "choose another --output")
-    cleaner = Cleaner(names)
-    damage, stayed = (_redact_folder if source.is_dir() else _redact_file)(source, where, cleaner)
-    return Redacted(where, (*filter(None, [damage]), *cleaner.summary()), stayed)
-
-
-def _redact_file(source: Path, where: Path, cleaner: Cleaner) -> tuple[str, proofs.Stayed]:
-    """How one file was damaged, and what stayed."""
-    kind, unpacked = _kind(source), Unpacked(source)
-    unpacked.refuse_bomb()
-    with whole_file(where) as part:
-        kind.write(unpacked, part, cleaner)
-        stayed, left = proofs.prove(Unpacked(part), kind.walk, cleaner.names)
-        if left:
-            what = f"{source.name} was not redacted: its copy would still hold {', '.join(left)}"
-            raise failure(what, "report this as a bug, with the kind of file")
-    return unpacked.damage, stayed
-
-
-def _redact_folder(source: Path, where: Path, cleaner: Cleaner) -> tuple[str, proofs.Stayed]:
-    """Each file of the folder in the words of one cleaner. `where` must not exist."""
-    if where.exists():
+    if source.is_dir() and where.exists():
         raise refused(f"{where} exists already", "choose another --output")
-    if why := crowded(source, is_deep=True):
+    if source.is_dir() and (why := crowded(source, is_deep=True)):
         raise refused(why, FEWER)
-    stayed: proofs.Stayed = Counter()
+    cleaner, damages, stayed = Cleaner(names), set[str](), proofs.Stayed()
     with whole_file(where) as whole:
-        whole.mkdir()
-        for path in sorted(source.rglob("*")):
-            if not path.is_file() or path.is_symlink():
-                continue
+        if source.is_dir():
+            whole.mkdir()
+        for path, kind in _files(source, cleaner):
             inside = whole.joinpath(*(clean_name(part, cleaner) for part in path.relative_to(source).parts))
+            unpacked = Unpacked(path)
+            unpacked.refuse_bomb()
             inside.parent.mkdir(parents=True, exist_ok=True)
+            kind.write(unpacked, inside, cleaner)
+            found, left = proofs.prove(Unpacked(inside), kind.walk, cleaner.names)
+            if left:
+                what = f"{path.name} was not redacted: its copy would still hold {', '.join(left)}"
+                raise failure(what, "report this as a bug, with the kind of file")
+            damages.add(unpacked.damage)
+            stayed += found
+    return Redacted(where, (*sorted(damages - {""}), *cleaner.summary()), stayed)
+
+
+def _files(source: Path, cleaner: Cleaner) -> Iterator[tuple[Path, _Kind]]:
+    """The file, or those of a folder whose kinds are taken."""
+    if not source.is_dir():
+        yield source, _kind(source)
+        return
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and not path.is_symlink():
             try:
-                _kind(path)
+                yield path, _kind(path)
             except CaptureError:
                 cleaner.removed["files of kinds that are not taken"] += 1
-                continue
-            stayed += _redact_file(path, inside, cleaner)[1]
-    return "", stayed
 
 
 def clean_name(name: str, cleaner: Cleaner) -> str:

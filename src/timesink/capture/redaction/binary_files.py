@@ -1,9 +1,7 @@
 """Nsight Compute reports and PyTorch's memory snapshots, written anew.
 
-Of a report kernels, metrics, rules and versions are kept, every other text is left out. A message is walked with the
-fields that readers know (`_RESULT`); numbers of other fields are kept, bytes are not: what they hold, sources,
-binaries, folders, command lines, nobody has read. A snapshot is unpickled with nothing but containers allowed,
-cleaned, and pickled again.
+Of a report the texts of the fields that readers know (`_RESULT`) and all numbers are kept; sources, binaries, folders,
+command lines, which nobody has read, are not. A snapshot is unpickled with nothing but containers allowed.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.packed import Unpacked
 from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, fields
 
+_MOST_BYTES, _REMEDY = 1 << 30, "dump the snapshot again"  # of a snapshot
 _MAGIC = b"NVR\0"
 _SOURCES, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 3, 4, 5
 _VALUE = {1: "opcode"}
@@ -91,10 +90,6 @@ def _sized(message: bytes) -> bytes:
 
 def _varint(number: int) -> bytes:
     return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
-
-
-_MOST_BYTES = 1 << 30
-_REMEDY = "dump the snapshot again"
 
 
 class _ContainersOnly(pickle.Unpickler):

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from timesink.knowledge import kept_texts
+
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of a name in capitals, in camel case or with underscores
 _SHORT = 3  # letters
 _OFTEN, _VERY_OFTEN = 3, 10  # times: what this program writes so often is no slip; of short words it takes more
-_NOT_SAID = frozenset(("secret", "secrets", "password", "folder", "folders", "hostname", "somebody", "ann"))
-_AUTHORS = frozenset(("williams", "yang", "young"))  # of sources
+_NOT_SAID = {"secret", "secrets", "password", "folder", "folders", "hostname", "somebody"}
+_AUTHORS = {"ann", "williams", "yang", "young"}  # of sources and examples
 _LISTS = Path(__file__).parent
 _OURS = _LISTS.parents[1]
 
@@ -35,9 +37,10 @@ def said() -> frozenset[str]:
 
 
 @cache
-def products() -> frozenset[str]:
-    """What the names of GPUs are made of, such as H100 and 80GB."""
-    return frozenset(part for row in _rows("gpus.txt")[1:] for part in re.findall(r"\w+", row[:30]))  # words of a name
+def standing_alone() -> frozenset[str]:
+    """Short words, and what the names of GPUs are made of, such as H100 and 80GB."""
+    names = " ".join(row[:30] for row in _rows("gpus.txt")[1:])
+    return kept_texts.SHORT_WORDS.union(re.findall(r"\w+", names))  # words of a name
 
 
 def _rows(name: str) -> list[str]:

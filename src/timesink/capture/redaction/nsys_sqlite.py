@@ -18,6 +18,8 @@ from timesink.knowledge import kept_texts, nsys_tables, private_texts
 _STRINGS, _NVTX, _DIAGNOSTICS = nsys_tables.STRINGS.name, nsys_tables.NVTX.name, nsys_tables.DIAGNOSTICS.name
 _TYPES = {"int64": "INTEGER", "int32": "INTEGER", "real": "REAL", "text": "TEXT"}
 _WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
+_PLAIN_TABLES = "SELECT name FROM old.sqlite_master WHERE type = 'table' AND substr(sql, 1, 18) NOT LIKE '%VIRTUAL%'"
+_OTHERS = "SELECT name FROM old.sqlite_master WHERE type <> 'index' AND substr(name, 1, 7) <> 'sqlite_'"
 _KINDS = {"environment": private_texts.ENVIRONMENT, "setting": private_texts.SETTINGS}
 # Strings that payloads of ranges name by their number: those of frames.
 _OF_FRAMES = (
@@ -28,19 +30,18 @@ _OF_FRAMES = (
 
 def redact_sqlite(unpacked: Unpacked, target: Path, cleaner: Cleaner) -> None:
     """Of known tables the known columns."""
-    source = unpacked.path
     target.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(target.resolve().as_uri(), uri=True)) as db:
             db.text_factory = lambda raw: raw.decode("utf-8", "replace")
             db.execute("PRAGMA trusted_schema = OFF")
-            db.execute("ATTACH ? AS old", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
+            db.execute("ATTACH ? AS old", (f"{unpacked.path.resolve().as_uri()}?mode=ro&immutable=1",))
             db.create_function("at", 2, partial(_at, cleaner), deterministic=True)
             _rewrite(db, cleaner)
             db.commit()
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         remedy = "make room" if "full" in str(error) else "export the report again"
-        raise failure(f"{source.name} cannot be redacted: {error}", remedy) from error
+        raise failure(f"{unpacked.path.name} cannot be redacted: {error}", remedy) from error
 
 
 def _at(cleaner: Cleaner, place: str, cell: object) -> str | bool | None:
@@ -55,22 +56,18 @@ def _rewrite(db: sqlite3.Connection, cleaner: Cleaner) -> None:
     known: dict[str, dict[str, str]] = {}
     for one in nsys_tables.DECLARED:
         known.setdefault(one.name, {}).update((name, _TYPES[kind]) for name, kind in one.columns.items())
-    listed = db.execute("SELECT name, type, sql FROM old.sqlite_master WHERE type <> 'index'").fetchall()
-    plain = {name for name, kind, sql in listed if kind == "table" and not _is_virtual(sql)} & known.keys()
-    labels, symbols = list[str](), list[str]()
+    plain = {name for (name,) in db.execute(_PLAIN_TABLES)} & known.keys()
+    wanted: dict[str, list[str]] = {"payload": ["SELECT NULL"], "symbol": ["SELECT NULL"]}
     for table in sorted(plain, key=lambda table: (table == _STRINGS, table)):
         # columns of the old table, of which no expressions
         found = [row[1] for row in db.execute(f"PRAGMA old.table_xinfo({_quote(table)})") if not row[6]]
         columns = {name: known[table][name] for name in found if name in known[table]}
         if columns:
-            _copy(db, table, columns, " UNION ".join(labels) or "SELECT NULL", " UNION ".join(symbols) or "SELECT NULL")
-        for name in columns:
-            wanted = f"SELECT {_quote(name)} FROM main.{_quote(table)}"
-            labels += [wanted] * (name in kept_texts.NSYS_LABELS)
-            symbols += [wanted] * ((table, name) in kept_texts.NSYS_SYMBOLS)
-            labels += [_OF_FRAMES] * ((table, name) == (_NVTX, "jsonText"))
-    others = {name for name, *_ in listed if not name.startswith("sqlite_")} - plain
-    if others:
+            _copy(db, table, columns, *map(" UNION ".join, wanted.values()))
+        for name in columns.keys() & kept_texts.NSYS_TEXTS.keys():
+            wanted[kept_texts.NSYS_TEXTS[name]].append(f"SELECT {_quote(name)} FROM main.{_quote(table)}")
+        wanted["payload"] += [_OF_FRAMES] * (table == _NVTX and "jsonText" in columns)
+    if others := {name for (name,) in db.execute(_OTHERS)} - plain:
         cleaner.removed["tables, views and triggers that no reader takes"] += len(others)
 
 
@@ -92,7 +89,7 @@ def _copy(db: sqlite3.Connection, table: str, columns: dict[str, str], labels: s
     where = "1"
     if table == _STRINGS:
         where = f"id IN ({labels} UNION {symbols})" if set(columns) == {"id", "value"} else "0"
-    elif table in kept_texts.NSYS_SETTINGS:
+    elif columns.get("value") == "TEXT":  # settings
         where = "at('setting', CAST(name AS BLOB))"
     elif table == _DIAGNOSTICS and "severity" in columns:
         where = _WORTH_TELLING
@@ -101,10 +98,5 @@ def _copy(db: sqlite3.Connection, table: str, columns: dict[str, str], labels: s
         db.execute(f"DELETE FROM main.{table} WHERE value IS NULL")
 
 
-def _is_virtual(sql: object) -> bool:
-    return "VIRTUAL" in str(sql).upper()[: len("CREATE VIRTUAL") + 4]
-
-
 def _quote(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+    return '"{}"'.format(name.replace('"', '""'))

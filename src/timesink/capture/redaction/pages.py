@@ -10,13 +10,14 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, reduce
 from html import escape
 from html.parser import HTMLParser
 from importlib.resources import files
 
 from timesink.capture.errors import refused
-from timesink.capture.redaction.cleaner import FIGURES, Cleaner, json_in
+from timesink.capture.redaction.cleaner import Cleaner, json_in
 from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import kept_texts
 
@@ -51,15 +52,15 @@ class _Page(HTMLParser):
             self._cleaner.removed["elements of unknown names"] += 1
             self.copy.append(" ")
             return
-        kept = [(name, value) for name, value in attrs if name in kept_texts.PAGE_NAMES]
-        self.copy.append(f"<{tag}{''.join(self._attribute(name, value) for name, value in kept)}>")
+        self.copy.append(
+            f"<{tag}{''.join(self._attribute(*pair) for pair in attrs if pair[0] in kept_texts.PAGE_NAMES)}>"
+        )
         if tag in _CARRYING:
             self._inside = "data" if ("type", "application/json") in attrs else tag
             self._whole.clear()
 
     def _attribute(self, name: str, value: str | None) -> str:
-        place = kept_texts.PAGE_ATTRIBUTES.get(name, "words")
-        spelled = "" if value is None else f'="{escape(self._cleaner.at(place, value))}"'
+        spelled = "" if value is None else f'="{escape(self._cleaner.at(kept_texts.PAGE_NAMES[name], value))}"'
         return f" {_SPELLED.get(name, name)}{spelled}"
 
     def handle_endtag(self, tag: str) -> None:
@@ -79,7 +80,7 @@ class _Page(HTMLParser):
         """What a script, a style, JSON or a packed picture is in the copy: nothing, where nobody has read it."""
         held = text if kind == "data" else _unpacked(text.strip()) if kind == "template" else ""
         if (data := json_in(held)) is not None:
-            plain = json.dumps(self._cleaner.value(data, place=FIGURES), separators=(",", ":"))
+            plain = json.dumps(self._cleaner.value(data, place="figures"), separators=(",", ":"))
             plain = plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
             return plain if kind == "data" else base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
         if not reduce(lambda rest, ours: rest.replace(ours, ""), _ours(), text).strip():
@@ -91,11 +92,10 @@ class _Page(HTMLParser):
 def _unpacked(text: str) -> str:
     """A packed picture of ours; nothing where it is none."""
     unpacking = zlib.decompressobj()
-    try:
+    with suppress(ValueError, zlib.error):
         plain = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_PACKED_BYTES)
-    except (ValueError, zlib.error):
-        return ""
-    return plain.decode("ascii", "replace") if unpacking.eof else ""
+        return plain.decode("ascii", "replace") if unpacking.eof else ""
+    return ""
 
 
 @cache

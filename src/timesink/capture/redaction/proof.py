@@ -13,8 +13,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from functools import cache
+from contextlib import closing, suppress
 
 from timesink.capture.redaction import lists
 from timesink.capture.redaction.packed import Unpacked
@@ -48,13 +47,9 @@ _COUNTED = re.compile(
 )
 _SIZES = re.compile(r"\[?-?[0-9]{1,10}(?:, -?[0-9]{1,10}){0,7}\]?")  # of a tensor or a launch
 _MOST_DIGITS, _LETTERS_OF_A_CODE, _LONGEST_CODE = 10, 3, 12
-
-
-@cache
-def _of_formats() -> frozenset[str]:
-    of_exports = (name for table in nsys_tables.DECLARED for name in (table.name, *table.columns))
-    places = (kept_texts.TRACE_KEYS, kept_texts.EVENT, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS)
-    return frozenset(of_exports).union(*places)
+_OF_FORMATS = frozenset(name for table in nsys_tables.DECLARED for name in (table.name, *table.columns)).union(
+    kept_texts.TRACE_KEYS, kept_texts.EVENT, kept_texts.ARGUMENTS, kept_texts.PAGE_COLUMNS
+)
 
 
 def stays_as(text: str) -> str:
@@ -62,25 +57,19 @@ def stays_as(text: str) -> str:
     rest = _MARKED.sub(" ", text)
     is_figure = _FIGURE.fullmatch(text) or _SIZES.fullmatch(text)
     stretches = [] if is_figure else _STRETCH.findall(_COUNTED.sub("", rest))
-    if text in _of_formats():
+    if text in _OF_FORMATS:
         return "key or column that a reader takes"
     if not rest.isascii() or "\\" in rest or any(sum(map(str.isdecimal, one)) > _MOST_DIGITS for one in stretches):
         return ""
     if not any(map(str.isalpha, rest)):
         return "number" if rest == text else "placeholder"
+    parts = _BETWEEN.split(rest)
     if rest.startswith("_Z"):
-        known = all(
-            _is_listed(one) or _CODES.issuperset(letter for letter in one if letter.islower()) for one in _parts(rest)
-        )
+        known = all(_is_listed(part) or _CODES.issuperset(one for one in part if one.islower()) for part in parts)
         return "mangled name of known words" if known else ""
-    if all(map(_is_listed, _parts(rest))) and not any(map(_is_key, _ALNUM.findall(rest))):
+    if all(map(_is_listed, parts)) and not any(map(_is_key, _ALNUM.findall(rest))):
         return "words of software" if rest == text else "words of software, placeholders"
     return "instruction" if kept_texts.INSTRUCTIONS.issuperset(text.split(".")) else ""
-
-
-def _parts(text: str) -> list[str]:
-    """Stretches of letters, parted before a capital that a small letter follows or precedes."""
-    return [part for part in _BETWEEN.split(text) if part]
 
 
 def _is_listed(part: str) -> bool:
@@ -89,7 +78,7 @@ def _is_listed(part: str) -> bool:
 
 def _is_key(run: str) -> bool:
     """Whether letters and digits in a row say no word: as a digest or a key does, and no size such as 64x64x8."""
-    spelled = [part for part in _parts(run) if len(part) >= _LETTERS_OF_A_CODE]
+    spelled = [part for part in _BETWEEN.split(run) if len(part) >= _LETTERS_OF_A_CODE]
     return len(run) > _LONGEST_CODE and not run.isalpha() and not spelled and not set(run) <= set("0123456789x")
 
 
@@ -148,10 +137,9 @@ def of_json(unpacked: Unpacked) -> Texts:
 
 def _spelled(literal: str) -> str:
     """The text that a string of JSON spells; the string as it stands where it is damaged."""
-    try:
+    with suppress(ValueError):
         return str(json.loads(literal, strict=False)) if "\\" in literal else literal[1:-1]
-    except ValueError:
-        return literal[1:-1]
+    return literal[1:-1]
 
 
 def of_page(unpacked: Unpacked) -> Texts:

@@ -1,8 +1,7 @@
-"""Traces of PyTorch's profiler event by event, other JSON whole; logs of torch.compile by record, CSV pages of Nsight
-Compute by column, other text by line.
+"""Traces of PyTorch's profiler event by event, other JSON whole; logs by record, pages of Nsight Compute by column.
 
-Of a trace the members and arguments that readers know are kept (`kept_texts`), names of kernels as symbols, all
-other texts word by word. Of another document the members are kept whose names are words of software.
+Of a trace the members and arguments that readers know are kept, of another document those whose names are words of
+software; of other text the words, line by line.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from timesink.capture.errors import refused
@@ -18,8 +18,8 @@ from timesink.capture.redaction.packed import Unpacked
 from timesink.knowledge import kept_texts, ncu_texts, private_texts
 from timesink.untrusted import read_rows
 
-_SPACE = " \t\r\n"
 _ENDLESS = 1 << 28  # characters of one value; a trace's events have a few hundred
+_md5 = partial(hashlib.md5, usedforsecurity=False)
 _TRACE, _DIGEST = "traceEvents", "has_payload"
 
 
@@ -32,7 +32,7 @@ class _Scanner:
     def next(self) -> str:
         """The next character that is no white space, left where it is; "" at the end."""
         while True:
-            while self._at < len(self._text) and self._text[self._at] in _SPACE:
+            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
                 self._at += 1
             if self._at < len(self._text) or not self._more():
                 return self._text[self._at : self._at + 1]
@@ -60,13 +60,12 @@ class _Scanner:
         while True:
             try:
                 value, end = DECODER.raw_decode(self._text, self._at)
+                if end < len(self._text) or not self._more():
+                    self._at = end
+                    return value
             except ValueError:
                 if len(self._text) - self._at > _ENDLESS or not self._more():
                     raise
-                continue
-            if end < len(self._text) or not self._more():
-                self._at = end
-                return value
 
     def _more(self) -> bool:
         """Take as much again as is waiting, so that a long value is not tried too often."""
@@ -163,7 +162,7 @@ def _lines(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
             digest, old = envelope.pop(_DIGEST, None), "\n".join(below)
             kept, new = cleaner.value(envelope), cleaner.payload(old)
             if digest is not None:
-                kept[_DIGEST] = _digest(new) if digest == _digest(old) else "0"
+                kept[_DIGEST] = _md5(new.encode()).hexdigest() if digest == _md5(old.encode()).hexdigest() else "0"
             yield head + write_json(kept)
             yield from (f"\t{one}" for one in new.split("\n") if below)
         else:
@@ -183,10 +182,6 @@ def _with_below(lines: Iterator[str]) -> Iterator[tuple[str, list[str]]]:
         above = following
 
 
-def _digest(text: str) -> str:
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
 def _page(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     """The page with the columns that are known. Lines of others before it are dropped, those after it emptied."""
     text = unpacked.whole().decode("utf-8-sig", "replace")
@@ -194,12 +189,13 @@ def _page(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
     begin = header.start() if header else len(text)
     if lines := text.count("\n", 0, begin):
         cleaner.removed["lines before the page"] += lines
-    heads: list[str] = []
-    units = True
+    heads, units = list[str](), True
     for row in read_rows(text[begin:]):
         if not heads:
             heads = row
-            columns = [(at, place) for at, head in enumerate(heads) if (place := _column(head, cleaner))]
+            counters = [head for head in row if ("__" in head or head.islower()) and cleaner.words(head) == head]
+            places = dict.fromkeys(counters, "figure") | kept_texts.PAGE_COLUMNS
+            columns = [(at, places[head]) for at, head in enumerate(row) if head in places]
             if len(columns) < len(heads):
                 cleaner.removed["columns of unknown names"] += len(heads) - len(columns)
         if row == heads:
@@ -209,12 +205,6 @@ def _page(unpacked: Unpacked, cleaner: Cleaner) -> Iterator[str]:
             units = False
         elif row:
             yield "removed"
-
-
-def _column(head: str, cleaner: Cleaner) -> str:
-    """What the cells of a column may be; "" of one that is not known. Counters have numbers."""
-    is_counter = ("__" in head or head.islower()) and cleaner.words(head) == head
-    return kept_texts.PAGE_COLUMNS.get(head, "figure" if is_counter else "")
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ CAUSES = [cause for cause in Bottleneck if cause not in (Bottleneck.NONE, Bottle
 BAR_ONLY = {
     *("staging of copies", "compilation", "checkpoint", "optimizer on the CPU", "logging", "framework dispatch"),
     *("launch latency", "waits for communication", "waits for a copy", "waits for another stream", "unexplained"),
-    *("gaps between queued kernels", "gaps inside CUDA graphs", "gaps before unified memory migrates"),
+    *("gaps between queued kernels", "gaps inside CUDA graphs", "gaps before page migrations"),
 }
 """Parts of idle time that several causes have, or that the device makes by itself: no finding is called so."""
 

@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 _ROW = re.compile(rf"^ *(≤ )?{TIME}(?: +(?:≤ )?{SHARE})? {{2,}}([a-z][a-z0-9-]+)")
-_UNPRICED = re.compile(r"^ *(?:not known|nothing|memory|see above) *  ([a-z][a-z0-9-]+)")
+_UNPRICED = re.compile(r"^ *(?:not known|nothing|memory|no more) *  ([a-z][a-z0-9-]+)")
 _MORE = re.compile(rf"([a-z][a-z0-9-]+) (≤ )?{TIME}")
 _PART = re.compile(rf"(?:[█▓▒░] )?([a-zA-Z][a-zA-Z ]*?) {SHARE}")
 

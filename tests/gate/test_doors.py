@@ -49,7 +49,7 @@ FALSE: dict[str, tuple[Callable[[Answers], object], str, str, str]] = {
         doors.rows_have_their_share,
         "screen",
         r"\n +[\d.]+ us +7\.58 %  dtype-conversion ",
-        "\nsee above                      input-pipeline   ",
+        "\n  no more                      input-pipeline   ",
     ),
     "a row of more than there are": (doors.rows_count_their_own, "screen", "dtype-conversion  ", "dtype-conversion ×2"),
     "another bar": (doors.bar_is_the_budget, "screen", r"host sync\s+6\.68 %", "host sync 7.68 %"),

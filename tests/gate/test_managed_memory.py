@@ -120,7 +120,9 @@ def test_what_the_cpu_reads_behind_the_last_kernel_is_said_first(
 ) -> None:
     trace = read(read_by_the_cpu(*does).nsys(tmp_path), cache=False)
     told = diagnose(trace)
-    said = f"{share} of the window is after the last kernel, where the CPU reads results. "
+    said = (
+        f"{share} of the window is after the last kernel: there the CPU reads results, and the GPU waits for nothing. "
+    )
     assert told.statement.startswith(said) if share else "the CPU reads results" not in told.statement
     assert not share or not any("the GPU waits for nothing" in note.message for note in told.notes)
 

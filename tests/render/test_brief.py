@@ -46,7 +46,7 @@ def test_whatever_the_trace_it_is_one_screen(count: int, width: int, name: str) 
 def test_verdict_bar_findings_counts_and_next_command_follow_each_other() -> None:
     text = "\n".join(lines_of(with_findings(2)))
     marks = (
-        "input pipeline: data_load", "10 steps, median 12.3 ms", "█",
+        "input pipeline: data_load", "10 steps, mean 100 ns, median 12.3 ms", "█",
         "█ compute 60.0 %  ░ idle 40.0 %: host sync 8.00 %", "what to do", "2.10 ms", "input-pipeline  ", "data_load:7",
         "1 clear · 1 n/a · 1 undecided (-v)", "lost: 3 data_load", "next: timesink explain",
         "timesink report data_load.json",

@@ -190,11 +190,11 @@ def _one_engine_step(trace: Trace) -> str:
     by_graph = f" ({replayed} replayed by {number(graphs, 'graph launch', 'graph launches')})" if graphs else ""
     window_ns = period_ns(trace, device)
     part = share_text(span_ns / max(window_ns, 1))
-    rest = f", which is {part} of the {time_text(window_ns)} window" if window_ns > 2 * span_ns else ""
+    rest = f" The step is {part} of the {time_text(window_ns)} window." if window_ns > 2 * span_ns else ""
     name = serving_phases(trace)[0].phase.value
     return (
         f"The trace holds one {name} step of a serving engine: {step['op_count']} operations in {time_text(span_ns)}"
-        f"{by_graph}. The GPU is busy {share_text(busy_ns / max(span_ns, 1))} of that step{rest}. "
+        f"{by_graph}. The GPU is busy {share_text(busy_ns / max(span_ns, 1))} of that step.{rest} "
         "To see what the GPU waits for between steps, record ten or more."
     )
 

@@ -104,7 +104,8 @@ def told_once(trace: Trace, finding: Finding) -> str:
     if longest_ns < _MOSTLY * total_ns:
         return ""
     longest = time_text(longest_ns)
-    part = "All of that" if longest == time_text(total_ns) else f"The longest stretch, {longest},"
+    one = "exchange" if finding.bottleneck is Bottleneck.COMMUNICATION_EXPOSED else "wait"
+    part = "All of that" if longest == time_text(total_ns) else f"The longest {one}, {longest},"
     return f". {part} may be start-up"
 
 
@@ -114,9 +115,8 @@ def preface(trace: Trace, usual: Trace | None) -> str:
     if is_mostly_outside(trace):
         return f"{work_outside(trace)}, and figures per step leave it out. "
     if after := read_after_work(trace):
-        return (
-            f"{share_text(after)} of the {period_name(trace)} is after the last kernel, where the CPU reads results. "
-        )
+        part = f"{share_text(after)} of the {period_name(trace)} is after the last kernel"
+        return f"{part}: there the CPU reads results, and the GPU waits for nothing. "
     return _too_few_steps(trace) if usual else ""
 
 

@@ -182,7 +182,7 @@ def longer_text(finding: Finding, priced: Priced, trace: Trace) -> str:
     else:
         slower, where = claim_bound(finding, trace).most / claimed_ms, "in"
     told, time = (time_text(claimed_ms * times * NS_PER_MS) for times in (1.0, slower))
-    return f". That is {time} {where} the step without the profiler" if slower > _TOLD and time != told else ""
+    return f". That time is {time} {where} the step without the profiler" if slower > _TOLD and time != told else ""
 
 
 def _beside_host(gain: Quantity, rank: int, trace: Trace) -> Quantity:

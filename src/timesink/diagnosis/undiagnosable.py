@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from timesink.diagnosis.headline import read_after_work
+from timesink.diagnosis.headline import read_after_work, unfilled
 from timesink.diagnosis.pricing import worth_ms
 from timesink.diagnosis.rule import Limit
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, NotApplicable, Note, StepBudget, Undecided
@@ -233,8 +233,9 @@ def _why_lost(trace: Trace, vendor: Vendor) -> str:
             "traces, WSL, the driver's version): run timesink doctor, then timesink capture nsys -- python train.py"
         )
     return (
-        f"find out why the profiler lost it ({asked.format(vendor.records_by)}{vendor.tracer} busy or not permitted, "
-        "or the profile ended before the work): run timesink doctor, then timesink capture torch -- python train.py"
+        f"find out why the profiler has no such record ({asked.format(vendor.records_by)}{vendor.tracer} busy or not "
+        "permitted, or the profile ended before the work): run timesink doctor, then timesink capture torch -- python "
+        "train.py"
     )
 
 
@@ -324,7 +325,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     if begun >= OWED.default and not known(trace).missing:
         wholes = {share_text(begun): period_name(trace), share_text(start.share): f"{time_text(start.span_ns)} capture"}
         what = " and ".join(f"{share} of the {whole}" for share, whole in wholes.items())
-        yield Note(f"{what} is start-up, which happens once: {said_of_start(start)}")
+        yield Note(said_of_start(start, what))
     for found in findings:
         if found.counted_in or found.recoverable is None or found.recoverable.most:
             for device, part in found.claim.intervals.items():
@@ -336,7 +337,7 @@ def unclaimed(trace: Trace, budgets: Iterable[StepBudget], findings: Sequence[Fi
     below, is_of = _LACKING if known(trace).hides_work else _BELOW, f" of the {period_name(trace)} is"
     for why, kinds in ((_BETWEEN, _OF_DEVICE), (_ON_GPU, (_COPIES,)), (_AFTER, after), (below, others)):
         named = [(share_text(lost[kind]), _WORDS_OF[kind]) for kind in lost if kind in kinds]
-        if named:
+        if named and not (why is _BELOW and not findings and unfilled(trace)):  # the verdict says why
             shown = not findings or sum(lost[kind] for kind in lost if kind in kinds) >= _MOSTLY
             parts = (
                 f"{share}{of} {words}" for (share, words), of in zip(named, chain([is_of], repeat("")), strict=False)

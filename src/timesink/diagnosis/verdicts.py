@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from timesink.knowledge.step_parts import Bottleneck
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.records import Record, field, field_names
-from timesink.units import NS_PER_MS
+from timesink.units import NS_PER_MS, share_text
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.fixes import Fix
@@ -97,15 +97,16 @@ the most that the claimed time allows, or by the rule itself."""
 
 
 class OfPeriod(str):
-    """A time and the step that it is a part of, with its share of that; `alone` is the same without the share."""
+    """A time and the step that it is a part of, with its share of that, `ratio`; `alone` is the same without it."""
 
-    __slots__ = ("alone",)
+    __slots__ = ("alone", "ratio")
     alone: str
+    ratio: float
 
-    def __new__(cls, alone: str, share: str) -> Self:
+    def __new__(cls, alone: str, ratio: float) -> Self:
         """The text of both."""
-        made = super().__new__(cls, alone + share)
-        made.alone = alone
+        made = super().__new__(cls, f"{alone} ({share_text(ratio)})" if ratio else alone)
+        made.alone, made.ratio = alone, ratio
         return made
 
 

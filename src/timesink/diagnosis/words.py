@@ -34,7 +34,7 @@ def period_text(trace: Trace, device: Device) -> str:
     is another, ``the 12.9 s window`` where there are no steps."""
     mean_ns, median_ns = _mean_and_median_ns(trace, device)
     guessed = "guessed " if steps(trace).origin is StepOrigin.GUESSED and period_name(trace) == "step" else ""
-    mean = "mean " if _apart(mean_ns, median_ns) else ""
+    mean = "mean " if apart(mean_ns, median_ns) else ""
     return f"the {time_text(mean_ns)} {guessed}{mean}{period_name(trace)}"
 
 
@@ -91,10 +91,10 @@ def which_step(trace: Trace, step_ms: float | None) -> StepName:
     lengths = [_mean_and_median_ns(trace, device) for device in device_timeline(trace).by_device]
     if period_name(trace) == "window":
         windows = [window_ns for window_ns, _ in lengths]
-        return "longest" if windows and _apart(max(windows), min(windows)) else ""
-    if step_ms and all(_apart(mean_ns, step_ms * NS_PER_MS, _PRINTED) for mean_ns, _ in lengths):
+        return "longest" if windows and apart(max(windows), min(windows)) else ""
+    if step_ms and all(apart(mean_ns, step_ms * NS_PER_MS, _PRINTED) for mean_ns, _ in lengths):
         return "unprofiled"
-    return "mean" if any(_apart(*pair) for pair in lengths) else ""
+    return "mean" if any(apart(*pair) for pair in lengths) else ""
 
 
 def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:
@@ -102,15 +102,15 @@ def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:
     return period_ns(trace, device), median(end - start)
 
 
-def _apart(mean_ns: float, median_ns: float, most: float = _APART) -> bool:
+def apart(mean_ns: float, median_ns: float, most: float = _APART) -> bool:
+    """Whether a mean is so far from the median that both are told."""
     return abs(mean_ns - median_ns) > most * mean_ns
 
 
 def of_period(trace: Trace, device: Device, time_ns: float) -> OfPeriod:
     """A time and the step that it is a part of: ``2.40 ms of the 12.3 ms step (19.5 %)``."""
     step_ns = period_ns(trace, device)
-    share = f" ({share_text(time_ns / step_ns)})" if step_ns else ""
-    return OfPeriod(f"{time_text(time_ns)} of {period_text(trace, device)}", share)
+    return OfPeriod(f"{time_text(time_ns)} of {period_text(trace, device)}", time_ns / step_ns if step_ns else 0.0)
 
 
 def of_step(trace: Trace, device: Device, intervals: Intervals) -> OfPeriod:

@@ -71,7 +71,7 @@ IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "dependency_compute": "waits for another stream",
         "kernel_gap": "gaps between queued kernels",
         "graph_gap": "gaps inside CUDA graphs",
-        "migration": "gaps before unified memory migrates",
+        "migration": "gaps before page migrations",
         "unexplained": "unexplained",
     }
 )

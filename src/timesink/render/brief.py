@@ -7,14 +7,15 @@ The verdict, where the step goes, what to change and what that saves, what was l
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
 from textwrap import wrap
 from typing import Final, Self
 
 from timesink.diagnosis.saving import is_unpriced
-from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, StepFigures, Undecided
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, NotApplicable, Note, Quantity, Undecided
+from timesink.diagnosis.words import apart
 from timesink.knowledge.step_parts import IDLE_WORDS, OF_KERNELS, OF_MEMORY, WORK_WORDS, Bottleneck
 from timesink.knowledge.vendors import NVIDIA, vendor_of_product
 from timesink.render import Style
@@ -41,7 +42,7 @@ _LOST: Final = "data_loss"
 _ASSUMED_OF_GPU: Final = "assumed", "device_ops"
 _DEVICE_BOUND: Final = 0.9  # of the step: the rest is too short to be what to look at
 _OPTION: Final = "--unprofiled-step-ms"
-_COUNTED: Final = "see above"
+_COUNTED: Final = "no more"
 _OF_STEP: Final = {"unprofiled": "of the recorded step", "mean": "of the mean step"}  # what a bar is of
 
 
@@ -100,13 +101,13 @@ def _verdict(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
 
 def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     """The file, the steps and the GPUs in one line."""
-    steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
+    names = Counter(device.name or "GPU" for device in diagnosis.devices)
     gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
     profiled = diagnosis.profiled_kernels
     kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
     paths = list(dict.fromkeys(str(source.get("path") or "?") for source in diagnosis.sources))
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    for counted in _counted(steps):
+    for counted in _counted(diagnosis):
         facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"
         if (room := width - len(facts) - len(more) - 3) >= _LEAST_PATH:
             break
@@ -114,17 +115,31 @@ def _source(diagnosis: Diagnosis, width: int) -> StyledLine:
     return StyledLine.of(shortened(f"{path}{more} · {facts}", width), "dim")
 
 
-def _counted(steps: StepFigures) -> Iterator[str]:
-    """How many steps there are and how long they take, each time with one fact less."""
+def _counted(diagnosis: Diagnosis) -> Iterator[str]:
+    """How many steps there are and how long they take, each time with one fact less: as long as the bar is, and the
+    median where that is another."""
+    steps = diagnosis.steps
     if not steps.count:
         dropped = ", ".join(why.removesuffix(_AT_END) for why in steps.dropped)
         yield f"no complete step ({dropped})" if dropped else "no steps found"
         return
-    median = "" if steps.p50_ms is None else f", median {time_text(steps.p50_ms * NS_PER_MS)}"
+    mean_ns, median_ns = _longest_ns(diagnosis), (steps.p50_ms or 0.0) * NS_PER_MS
+    if not any(budget.steps for budget in diagnosis.budgets) or not median_ns:
+        length = f", median {time_text(median_ns)}" if median_ns and steps.count > 1 else ""
+        length = length or (f" of {time_text(median_ns)}" if median_ns else "")
+    elif apart(mean_ns, median_ns):
+        length = f", mean {time_text(mean_ns)}, median {time_text(median_ns)}"
+    else:
+        length = f" of {time_text(mean_ns)}"
     spread = " ({} to {})".format(*(time_text(ms * NS_PER_MS) for ms in steps.spread_ms)) if steps.spread_ms else ""
     covered = "" if (ratio := steps.little_ratio) is None else f", {share_text(ratio)} of the recording"
-    for told in (f"{median}{spread}{covered}", f"{median}{covered}", median):
+    for told in (f"{length}{spread}{covered}", f"{length}{covered}", length):
         yield f"{steps.count:,} {steps.noun}{told}"
+
+
+def _longest_ns(diagnosis: Diagnosis) -> float:
+    """The mean step of the device where it is longest, or the window; 0 without device work."""
+    return max((budget.period_ns for budget in diagnosis.budgets), default=0.0)
 
 
 def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
@@ -141,7 +156,7 @@ def _bar(diagnosis: Diagnosis, width: int) -> list[StyledLine]:
     ends = [0, *(round(width * min(sum(in_groups[: at + 1]), 1.0)) for at in range(len(in_groups)))]
     sizes = [end - start for start, end in pairwise(ends)]  # characters, which sum to the width
     bar = StyledLine((block * size, colour) for block, colour, size in zip(_BLOCKS, _COLOURS, sizes, strict=True))
-    window = time_text(max(budget.period_ns for budget in diagnosis.budgets))
+    window = time_text(_longest_ns(diagnosis))
     which = diagnosis.findings[0][1].which if diagnosis.findings else ""
     of_step = _OF_STEP.get(which, "of the step")
     of_step = of_step if any(budget.steps for budget in diagnosis.budgets) else f"of the {window} window"
@@ -181,7 +196,8 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[StyledLine]:
         if _is_part(group, diagnosis) or (at and _is_tiny(group.first)) or _is_named_above(group, groups[:at])
     ]
     groups = [group for group in groups if group not in told_with_others]
-    blocks = [_row(group, first.which, widths, several) for group in groups]
+    names = {card.code: finding.name for card, finding in reversed(diagnosis.findings)}
+    blocks = [_row(group, first.which, widths, names, several) for group in groups]
     shown, every = 0, len(groups) + len(told_with_others)
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < every) <= room:
         shown += 1
@@ -226,9 +242,11 @@ def _in_line(head: str, names: Sequence[str], width: int) -> str:
     return shortened(f"{head}{names[0]}", width)
 
 
-def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) -> list[StyledLine]:
+def _row(
+    group: Group, which: str, widths: tuple[int, int, int], names: Mapping[str, str], several: bool
+) -> list[StyledLine]:
     """A finding on two or three lines: what it saves, its name above its place, what to do beside them, each in its
-    width. `which` step the column of shares is of."""
+    width. `which` step the column of shares is of; `names` are those of findings by their rules."""
     figures_width, where_width, do_width = widths
     finding, times = group.first, f" ×{len(group.others) + 1}" if group.others else ""
     where = [f"{shortened(group.first.name, where_width - len(times))}{times}"]
@@ -236,6 +254,9 @@ def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) 
         where.append(_end_of(place, where_width) if finding.where.file else shortened(place, where_width))
     if finding.which != which and (share := saved_share(finding, finding.which)):
         where.append(f"{share} of the {' '.join(filter(None, (finding.which, finding.period)))}")
+    if finding.counted_in and short_saving(finding) == _COUNTED:
+        taker = finding.counted_in[0]
+        where.append(shortened(f"counted in {names.get(taker, taker)}", where_width))
     do = _few_lines(short_advice(finding.advice), do_width, _CELL_LINES)
     lines = []
     for at in range(max(len(where), len(do))):
@@ -253,7 +274,7 @@ def _row(group: Group, which: str, widths: tuple[int, int, int], several: bool) 
 
 
 def short_saving(finding: Finding) -> str:
-    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `see above` where another finding has all of its time; `memory` where
+    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `no more` where another finding has all of its time; `memory` where
     a fix saves memory and no time."""
     if finding.recoverable is None:
         return "nothing" if finding.bottleneck is Bottleneck.PROFILER_OVERHEAD else "not known"

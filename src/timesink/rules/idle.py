@@ -377,7 +377,7 @@ def _slowed_by_profiler(trace: Trace) -> Rows:
             frames=cost.frames,
             operators=cost.operators,
             cost_ms=cost.cost_ns / NS_PER_MS,
-            cost="most of it" if whole else f"about {time_text(cost.cost_ns)}",
+            cost="about as long" if whole else f"about {time_text(cost.cost_ns)}",
         )
         rows.append(replace(row, stated=Quantity.ms(min(cost.cost_ns, blamed.per_step_ns), 0.0, blamed.per_step_ns)))
     return rows

@@ -68,7 +68,7 @@ def test_one_step_of_a_serving_engine_is_called_one_and_nothing_beside_it_is_tol
     assert f"one decode step of a serving engine: {said}" in statement
     assert "record ten or more" in statement
     # The bar is of the whole window: where the step is a small part of it, the statement names both.
-    assert ("which is 2.19 % of the 474 ms window" in statement) == (name == "sglang_decode")
+    assert ("The step is 2.19 % of the 474 ms window" in statement) == (name == "sglang_decode")
     assert "unexplained" not in statement
 
 

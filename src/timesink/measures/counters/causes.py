@@ -20,7 +20,7 @@ from timesink.measures.counters.bounds import (
     used,
 )
 from timesink.measures.counters.busiest import awaited_operands, busiest_pipes, is_slow
-from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.limiter import KernelLimits, noun_of
 from timesink.measures.counters.operations import executed_text, loads_widely, variant_of
 from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.stalls import FULL, is_unoptimized
@@ -228,7 +228,7 @@ def next_cause(limits: KernelLimits) -> tuple[str, float] | None:
         return None
     waits = limits.stalls.top if largest is Cause.LATENCY and limits.stalls is not None else None
     reason = f" ({waits[0].replace('_', ' ')})" if waits is not None else ""
-    return f"{limiter_words(cause_name(limits, largest))}{reason}", limits.shares[largest]
+    return f"{noun_of(cause_name(limits, largest))}{reason}", limits.shares[largest]
 
 
 def _uncoalesced(limits: KernelLimits) -> Figures:

@@ -182,7 +182,7 @@ class KernelLimits(Record, eq=False):
         """What else may limit it, as counters are missing: a sentence behind another; '' where nothing may."""
         if not self.others:
             return ""
-        return f". Counters are missing: {_one_of(self.others, 'others')} may limit it instead ({_FULL} decides)"
+        return f". Counters are missing: {_one_of(self.others, 'other causes')} may limit it instead ({_FULL} decides)"
 
     @property
     def bound_of_hidden_waits(self) -> float:
@@ -311,12 +311,18 @@ def ends_of(kernel: KernelCounters, counted: Given) -> Ends:
 def _undecided(wide: Possible, top: Leaf, waste: Waste) -> str:
     unit = "SMs are" if top.resource is Resource.ISSUE else f"{_UNIT_ROOFS[top.resource]} is"
     busy = f"its {unit} {share_text(top.busy)} busy{_by_passes(top, waste)}"
-    return f"it may be {_one_of([cause for cause in Cause if cause in wide.limiters])} ({busy}); {_TELLS}"
+    return f"it may be limited by {_one_of([cause for cause in Cause if cause in wide.limiters])} ({busy}); {_TELLS}"
+
+
+def noun_of(cause: str) -> str:
+    """What a cause is called as the subject of a sentence: latency, uncoalesced accesses."""
+    noun = cause.removesuffix("_bound_kernel").replace("_", " ")
+    return f"{noun} accesses" if noun == Cause.UNCOALESCED else noun
 
 
 def either(causes: Iterable[Cause]) -> str:
     """These causes in words, of which one is meant: A, B or C."""
-    *first, last = (cause.value.replace("_kernel", "").replace("_", " ") for cause in causes)
+    *first, last = map(noun_of, causes)
     return f"{', '.join(first)} or {last}" if first else last
 
 

@@ -146,20 +146,21 @@ def _bar(trace: Trace, is_lost: bool) -> Lack | None:
         )
     if start.is_most and steps(trace).times.count < 2 and not is_lost:
         return Lack(
-            f"{share_text(start.share)} of the {time_text(start.span_ns)} capture is start-up, which happens once: "
-            f"{said_of_start(start)}",
+            said_of_start(start, f"{share_text(start.share)} of the {time_text(start.span_ns)} capture"),
             "record later steps, as timesink capture does (nsys: --delay)",
         )
     return None
 
 
-def said_of_start(start: StartUp) -> str:
-    """What a start-up is made of, as a clause."""
+def said_of_start(start: StartUp, part: str) -> str:
+    """What part of the time is start-up, and what it is made of."""
+    longest = start.longest.rpartition(": ")[2]  # what autograd's engine evaluates
+    is_start = f"{part} is start-up, which happens once"
     if start.count == 1 or time_text(start.longest_ns) == time_text(start.idle_ns):  # the others take nothing
-        return f"{start.longest} keeps the GPU waiting for {time_text(start.idle_ns)}"
-    what = "first runs of operators" if start.of_runs else f"{start.count} runtime calls"
-    longest = f"{start.longest} alone for {time_text(start.longest_ns)}"
-    return f"{what} keep the GPU waiting for {time_text(start.idle_ns)}, {longest}"
+        return f"{is_start}: {longest} keeps the GPU waiting for {time_text(start.idle_ns)}"
+    what = "First runs of operators" if start.of_runs else f"{start.count} runtime calls"
+    alone = f"{longest} alone for {time_text(start.longest_ns)}"
+    return f"{is_start}. {what} keep the GPU waiting for {time_text(start.idle_ns)}, {alone}"
 
 
 class _Loss(NamedTuple):

@@ -367,7 +367,7 @@ def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tupl
         (NoteKind.DATA_LOSS, "records whose JSON is broken", losses.records),
         (NoteKind.DATA_LOSS, "payloads that are damaged (their MD5 differs)", losses.payloads),
         *((NoteKind.DATA_LOSS, what, count) for what, count in sorted(events.stray.items())),
-        (NoteKind.SKIPPED, "lines that PyTorch's loggers did not write", losses.foreign),
+        (NoteKind.SKIPPED, "lines from other sources than PyTorch's loggers", losses.foreign),
     )
     notes = [note for row in counted for note in noted(*row, COMPILE_EVENTS)]
     notes += noted(NoteKind.ASSUMED, several, len(ranks) if len(ranks) > 1 else 0, COMPILE_EVENTS, whole=True)

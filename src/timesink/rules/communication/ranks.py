@@ -135,7 +135,7 @@ def _late_row(trace: Trace, worst: LatestRank, row: Mapping[str, Any], late_by: 
 
 
 def _held(trace: Trace, held_ns: float, period: float) -> OfPeriod:
-    return OfPeriod(f"{slowest_step_text(trace)} up for {time_text(held_ns)}", f" ({share_text(held_ns / period)})")
+    return OfPeriod(f"{slowest_step_text(trace)} up for {time_text(held_ns)}", held_ns / period)
 
 
 _SHARED_SIDES = {

@@ -197,15 +197,15 @@ def _misaligned(trace: Trace) -> Rows:
 
 
 _WIDE: Final = {
-    "fp32": (TF32, "fp32 matmuls that do not use tensor cores"),
-    "chosen": (BF16_WEIGHTS, "fp32 convolutions, though others beside them ran in TF32,"),
-    "fp32 alone": (BF16_WEIGHTS, "fp32 matmuls{around}, which TF32 does not speed up on this GPU,"),
-    "fp32 to fp16": (FP16, "fp32 matmuls{around}, which cannot use this GPU's fp16 tensor cores,"),
-    "emulated": (FP16, "bf16 matmuls, which this GPU emulates,"),
-    "tf32": (BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,"),
-    "fp64": (FP32, "float64 kernels"),
+    "fp32": (TF32, "fp32 matmuls that do not use tensor cores", None),
+    "chosen": (BF16_WEIGHTS, "fp32 convolutions", "Others beside them ran in TF32"),
+    "fp32 alone": (BF16_WEIGHTS, "fp32 matmuls{around}", "TF32 does not speed them up on this GPU"),
+    "fp32 to fp16": (FP16, "fp32 matmuls{around}", "This GPU's tensor cores need fp16"),
+    "emulated": (FP16, "bf16 matmuls, which this GPU emulates,", None),
+    "tf32": (BF16_WEIGHTS, "TF32 matmuls, and fp32 kernels around them,", None),
+    "fp64": (FP32, "float64 kernels", None),
 }
-"""By kind of kernels, each a variant of the rule's texts: the fix, and what they are called."""
+"""By kind of kernels, each a variant of the rule's texts: the fix, what they are called, and why they are slow."""
 
 
 _NONE: Final = np.empty(0)
@@ -216,9 +216,9 @@ def _wide(trace: Trace) -> Rows:
     for kind, selections in wide_kernels(trace).items():
         for kernels in selections:
             told = _kind_told(kind, kernels)
-            fix, subject = _WIDE[told]
+            fix, subject, why = _WIDE[told]
             around = " and kernels around them" if kernels.groups.get("streaming", _NONE).size else ""
-            change, said = fix.change(kernels), {"subject": subject.format(around=around)}
+            change, said = fix.change(kernels), {"subject": subject.format(around=around), "why": why}
             row = kernel_row(trace, getattr(change, "kernels", change), 0.0, change, **said)
             rows.append(replace(row, fix=fix, variant=told))
     untold = 0.0 if any(row.figures["count"] for row in rows) else untold_share(trace)

@@ -290,7 +290,8 @@ def _to_roof(limits: KernelLimits, cause: Cause) -> str:
     if gain_ns(limits, cause) > (limits.kernel.duration_ns or 0.0) * (1 - limits.roof[1]):
         return ""  # other operations take their place
     if wins_by_less_work(limits, cause):
-        return f". It runs {limits.roof_text}"  # which is no bound of that
+        is_told = share_text(limits.roof[1]) in spent_text(limits, cause)
+        return "" if is_told else f". It runs {limits.roof_text}"  # which is no bound of that
     less = "; only less work wins more" if limits.roof[1] >= AT_ROOF else ""
     return f". At its {limits.roof[0]} roof it is at most {times_text(limits.roof_speedup)} as fast{less}"
 
@@ -303,10 +304,10 @@ def _two_ways(limits: KernelLimits, cause: Cause, won: float) -> str:
     if kept is None or not is_known or not kept * (1 + _ALIKE) < less < inf or limits.is_roof_least:
         return ""
     ways = _WAYS[cause is Cause.LATENCY]
-    return f". With {ways[0]} it is at most {times_text(less)} as fast, {times_text(kept)} with {ways[1]}"
+    return f". It is at most {times_text(less)} as fast with {ways[0]}, and {times_text(kept)} with {ways[1]}"
 
 
-_WAYS: Final = (("less work", "the same"), ("fewer waits", "its waits hidden"))
+_WAYS: Final = (("less work", "the same work"), ("fewer waits", "its waits hidden"))
 
 
 def _without(limits: KernelLimits, cause: Cause) -> str:

@@ -34,7 +34,7 @@ from timesink.measures.timeline.known import known
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, MEMORY_BLOCKS, MEMORY_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.untrusted import shortened
@@ -253,7 +253,9 @@ def _untold(trace: Trace) -> str:
         return one_step
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
         compiled = said_of_compilation(trace)
-        return f"{compiled or 'The trace holds no GPU work'}, so no GPU bottleneck can be named."
+        is_of_memory = any(trace.get(table).height for table in (MEMORY_EVENTS, MEMORY_BLOCKS))
+        what = "The capture holds allocations alone" if is_of_memory else "The trace holds no GPU work"
+        return f"{compiled or what}, so no GPU bottleneck can be named."
     if not has_empty_steps(trace):
         return ""
     marked, missing = steps(trace).times, known(trace).missing

@@ -293,7 +293,7 @@ def _conclusion(
     Where that is one of a few slow steps, nothing in the usual step is worth a change, and the sentence says so. Of two
     steps nobody knows which is the usual one: only what both have is said.
     """
-    first_said = headline.preface(trace, usual)
+    first_said, reading = headline.preface(trace, usual), headline.said_of_reading(trace)
     if ranked and _is_material(ranked[0].finding) and not (first_said and ranked[0].is_apart):
         _, first, is_apart = ranked[0]
         if too_little := headline.too_little(trace, first):
@@ -304,12 +304,12 @@ def _conclusion(
         unknown = headline.unfilled(trace, [one.finding for one in ranked])
         last_said = f". {unknown}" if unknown else ""
         once = headline.told_once(usual or trace, first)
-        return first.bottleneck, _behind(first_said, f"{apart}{first.message}{once}{saving}{last_said}")
+        return first.bottleneck, _behind(first_said, f"{apart}{first.message}{once}{saving}{last_said}{reading}")
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
     verdict, said = without_finding(usual or trace, bool(ranked), bounds, rulings)
     return (
         Bottleneck.UNDECIDED if headline.is_mostly_outside(trace) else verdict,
-        _behind(first_said, said),
+        _behind(f"{reading[2:]}. " if reading else first_said, said),
     )
 
 

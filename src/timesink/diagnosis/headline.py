@@ -110,14 +110,18 @@ def told_once(trace: Trace, finding: Finding) -> str:
 
 
 def preface(trace: Trace, usual: Trace | None) -> str:
-    """What is said first: that most of the work is in no step, that there are only two that differ, or that the GPU
-    waits for nothing in most of the time; else ''."""
+    """What is said first: that most of the work is in no step, or that there are only two that differ; else ''."""
     if is_mostly_outside(trace):
         return f"{work_outside(trace)}, and figures per step leave it out. "
-    if after := read_after_work(trace):
-        part = f"{share_text(after)} of the {period_name(trace)} is after the last kernel"
-        return f"{part}: there the CPU reads results, and the GPU waits for nothing. "
     return _too_few_steps(trace) if usual else ""
+
+
+def said_of_reading(trace: Trace) -> str:
+    """That the GPU waits for nothing in most of the time, as a sentence; else ''."""
+    if not (share := read_after_work(trace)) or is_mostly_outside(trace):
+        return ""
+    part = f"{share_text(share)} of the {period_name(trace)} is after the last kernel"
+    return f". {part}: there the CPU reads results, and the GPU waits for nothing"
 
 
 @remembered

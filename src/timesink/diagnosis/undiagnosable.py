@@ -182,7 +182,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         held = f"only {'; '.join(passed)}" if passed else "no events"
         remedy = "give the trace that a profiler wrote of the same run" if passed else _RECORD
     if not elsewhere and (operator := _of_cpu(trace)):
-        held, remedy = f"{held}: {operator}, which only a CPU runs, takes most of it", _ON_CPU
+        held, remedy = f"{held}, most of it in {operator}, which only a CPU runs", _ON_CPU
     elif trace.holds_rows:
         remedy = as_started(trace, remedy)
     return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)
@@ -233,9 +233,9 @@ def _why_lost(trace: Trace, vendor: Vendor) -> str:
             "traces, WSL, the driver's version): run timesink doctor, then timesink capture nsys -- python train.py"
         )
     return (
-        f"find out why the profiler has no such record ({asked.format(vendor.records_by)}{vendor.tracer} busy or not "
-        "permitted, or the profile ended before the work): run timesink doctor, then timesink capture torch -- python "
-        "train.py"
+        f"find out why the profiler recorded no {vendor.unit} work ({asked.format(vendor.records_by)}{vendor.tracer} "
+        "busy or not permitted, or the profile ended before the work): run timesink doctor, then timesink capture "
+        "torch -- python train.py"
     )
 
 

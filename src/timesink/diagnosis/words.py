@@ -50,8 +50,8 @@ def guessed_steps(trace: Trace) -> str:
         return ""
     source = f"ranges named {found.marker_name}" if found.marker is StepMarker.RANGE else "a loop of the kernels"
     others = step_candidates(trace)[:_CANDIDATES_SHOWN]
-    shown = f"; candidates: {', '.join(map(str, others))}" if len(others) > 1 else ""
-    return f"no step is marked: steps are guessed from {source}{shown}; --steps N or --steps PATTERN sets them"
+    shown = f". They could also be {', '.join(map(str, others))}" if len(others) > 1 else ""
+    return f"no step is marked: steps are guessed from {source}{shown}. --steps N or --steps PATTERN sets them"
 
 
 _OUTSIDE: Final = 0.1  # of the device's work: as much may be the program's set-up and its last step

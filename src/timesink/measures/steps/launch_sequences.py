@@ -98,7 +98,7 @@ class StepCandidate(Record):
     p50_ns: float
 
     def __str__(self) -> str:
-        return f"{self.rounds} \N{MULTIPLICATION SIGN} {time_text(self.p50_ns)}"
+        return f"{self.rounds} steps of {time_text(self.p50_ns)}"
 
 
 @remembered

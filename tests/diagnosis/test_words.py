@@ -12,7 +12,17 @@ from tests.tables import trace_of
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import LeftState, saving_text, what_is_left
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Diagnosis, Evidence, Finding, Found, Quantity, Where
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Claim,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Found,
+    OfPeriod,
+    Quantity,
+    Where,
+)
 from timesink.diagnosis.words import of_period, per_period, period_text, said_of_compilation, which_step
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
@@ -139,9 +149,11 @@ def test_a_share_stands_only_beside_savings_of_the_same_step(unprofiled_ms: floa
 
 def test_a_time_and_share_that_were_told_are_not_told_again() -> None:
     bound = replace(PRICED, recoverable=Quantity(2.0, "ms", low=0.0, high=2.0))
-    assert saving_text(bound, after="it waits 2.00 ms of the 20.0 ms step (10.0 %)") == "saves at most 2.00 ms"
-    for other in ("", "it waits 2.00 ms of the 20.0 ms step", "it waits 2.10 ms of the 20.0 ms step (10.0 %)"):
-        assert saving_text(bound, after=other) == "saves at most 2.00 ms (10.0 % of the step)"
+    for ratio, told in ((0.1, ""), (0.101, ""), (0.105, " (10.0 % of the step)"), (0.0, " (10.0 % of the step)")):
+        part = OfPeriod("2.00 ms of the 20.0 ms step", ratio)
+        of_part = replace(bound, parts=(part,))
+        assert saving_text(of_part, after=f"it waits {part}") == f"saves at most 2.00 ms{told}"
+        assert saving_text(of_part, after="it waits") == "saves at most 2.00 ms (10.0 % of the step)"
 
 
 def test_windows_of_unlike_length_are_told_apart() -> None:

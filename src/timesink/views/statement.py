@@ -236,7 +236,11 @@ def _checked(diagnosis: Diagnosis, codes: tuple[str, ...]) -> tuple[str, str, st
     wanted = tuple(filter(None, codes))
     for card, finding in diagnosis.findings:
         if card.code.startswith(wanted):
-            return "found", f"{card.code}: {finding.message}; {saving_text(finding)}", finding.advice
+            return (
+                "found",
+                f"{card.code}: {finding.message}; {saving_text(finding, after=finding.message)}",
+                finding.advice,
+            )
     verdicts = {one.card.code: one.verdict for one in diagnosis.rulings if one.card.code.startswith(wanted)}
     if isinstance(lead := verdicts.get(codes[-1]), NotApplicable):
         return "clear", lead.why, ""

@@ -26,7 +26,7 @@ _WORDS: Final = {
 
 
 def lead(result: GateResult) -> str:
-    """``+3.10 ms of +3.40 ms a step: more launches (aten::mul_ 0 → 250)``; "" where nothing was taken apart.
+    """``+3.40 ms a step. Largest part, +3.10 ms: more launches (aten::mul_ 0 → 250)``; "" where nothing was taken apart.
 
     Where steps that were timed without the profiler change otherwise, it says by how much: the rest is the profiler's.
     """
@@ -39,7 +39,7 @@ def lead(result: GateResult) -> str:
         timed_ns = round((without.after - without.before) * NS_PER_S)
         is_other = abs(timed_ns - total_ns) > max(_ALIKE * abs(total_ns), _ALIKE_STEP * without.before * NS_PER_S)
         told = f" ({_signed(timed_ns)} without the profiler)" if is_other else ""
-    return f"{_signed(first.delta_ns)} of {_signed(total_ns)} {per(result)}{told}: {words(first)}"
+    return f"{_signed(total_ns)} {per(result)}{told}. Largest part, {_signed(first.delta_ns)}: {words(first)}"
 
 
 def start_up_lead(result: GateResult) -> str:

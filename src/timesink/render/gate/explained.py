@@ -26,7 +26,7 @@ _WORDS: Final = {
 
 
 def lead(result: GateResult) -> str:
-    """``+3.40 ms a step. Largest part, +3.10 ms: more launches (aten::mul_ 0 → 250)``; "" where nothing was taken apart.
+    """``+3.40 ms a step. Largest part, +3.10 ms: more launches (aten::mul_ 0 → 250)``; "" of nothing taken apart.
 
     Where steps that were timed without the profiler change otherwise, it says by how much: the rest is the profiler's.
     """

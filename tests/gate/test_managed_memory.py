@@ -120,8 +120,8 @@ def test_what_the_cpu_reads_behind_the_last_kernel_is_said(
 ) -> None:
     trace = read(read_by_the_cpu(*does).nsys(tmp_path), cache=False)
     told = diagnose(trace)
-    said = f"{share} of the window is after the last kernel: there the CPU reads results, and the GPU waits for nothing"
-    assert said in told.statement if share else "the CPU reads results" not in told.statement
+    said = f"In the last {share} of the window the CPU only reads results"
+    assert said in told.statement if share else "the CPU only reads results" not in told.statement
     assert not share or not any("the GPU waits for nothing" in note.message for note in told.notes)
 
 

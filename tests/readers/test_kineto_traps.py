@@ -190,7 +190,7 @@ def test_phases_that_are_not_read_are_counted(written: Any) -> None:
 
 def test_unknown_categories_are_named(written: Any) -> None:
     trace = written(events(op(cat="mtia_ccp_events"), op(cat="mtia_ccp_events"), OP))
-    assert messages(trace, NoteKind.SKIPPED) == [("events of categories that are not read: 'mtia_ccp_events' 2", 2)]
+    assert messages(trace, NoteKind.SKIPPED) == [("events of categories that are not read: 'mtia_ccp_events' (2)", 2)]
 
 
 def test_truncation_keeps_the_prefix_and_names_the_byte(written: Any) -> None:

@@ -62,7 +62,7 @@ def without_finding(
 
     `bounds` are findings that may save a hundredth of the step, or nothing; `rulings` are what all rules said.
     """
-    if why := _untold(trace):
+    if why := _untold(trace, rulings):
         return Bottleneck.UNDECIDED, why
     if not (timelines := device_timeline(trace).by_device):
         profiled = number(trace.get(KERNEL_PROFILES).height, "kernel")
@@ -245,17 +245,14 @@ def _mostly_outside(trace: Trace) -> str:
     return f"the {'guessed' if is_guess else 'few whole'} steps hold {share_text(share)} of what it ran"
 
 
-def _untold(trace: Trace) -> str:
+def _untold(trace: Trace, rulings: Sequence[Ruling]) -> str:
     """Why nothing can be said of what limits a step of the trace; '' where it can."""
     if (barred := not_diagnosable(trace)) is not None:
         return f"{barred.why[:1].upper()}{barred.why[1:]}. To decide: {barred.to_decide}."
     if one_step := _one_engine_step(trace):
         return one_step
     if not device_timeline(trace).by_device and not trace.get(KERNEL_PROFILES).height:
-        compiled = said_of_compilation(trace)
-        is_of_memory = any(trace.get(table).height for table in (MEMORY_EVENTS, MEMORY_BLOCKS))
-        what = "The capture holds allocations alone" if is_of_memory else "The trace holds no GPU work"
-        return f"{compiled or what}, so no GPU bottleneck can be named."
+        return _without_work(trace, rulings)
     if not has_empty_steps(trace):
         return ""
     marked, missing = steps(trace).times, known(trace).missing
@@ -269,6 +266,17 @@ def _untold(trace: Trace) -> str:
     why = unfilled(trace) or missing[0].why
     said = f"{why[:1].upper()}{why[1:]}" if trace.get(API_CALLS).height else f"{what}; {why}"
     return f"{said}. To decide: {missing[0].to_decide}."
+
+
+def _without_work(trace: Trace, rulings: Sequence[Ruling]) -> str:
+    """What to say of a capture without work of a GPU: of a compiler's log, of allocations that no rule would change."""
+    is_of_memory = any(trace.get(table).height for table in (MEMORY_EVENTS, MEMORY_BLOCKS))
+    what = f"The {'capture holds allocations and' if is_of_memory else 'trace holds'} no GPU work"
+    clear = sum(isinstance(ruling.verdict, Clear) for ruling in rulings)
+    is_open = any(isinstance(one.verdict, Undecided) and not one.verdict.elsewhere for one in rulings)
+    if is_of_memory and clear and not is_open:
+        return f"{what}. {number(clear, 'rule')} looked at memory and found nothing to change."
+    return f"{said_of_compilation(trace) or what}, so no GPU bottleneck can be named."
 
 
 def _of_step(trace: Trace, busy_ratio: float) -> str:

@@ -120,8 +120,7 @@ def said_of_reading(trace: Trace) -> str:
     """That the GPU waits for nothing in most of the time, as a sentence; else ''."""
     if not (share := read_after_work(trace)) or is_mostly_outside(trace):
         return ""
-    part = f"{share_text(share)} of the {period_name(trace)} is after the last kernel"
-    return f". {part}: there the CPU reads results, and the GPU waits for nothing"
+    return f". In the last {share_text(share)} of the {period_name(trace)} the CPU only reads results"
 
 
 @remembered

@@ -182,7 +182,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         held = f"only {'; '.join(passed)}" if passed else "no events"
         remedy = "give the trace that a profiler wrote of the same run" if passed else _RECORD
     if not elsewhere and (operator := _of_cpu(trace)):
-        held, remedy = f"{held}, most of it in {operator}, which only a CPU runs", _ON_CPU
+        held, remedy = f"work of the CPU only, most of it in {operator}, which only a CPU runs", _ON_CPU
     elif trace.holds_rows:
         remedy = as_started(trace, remedy)
     return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)

@@ -46,7 +46,13 @@ def _in_calls(trace: Trace) -> Iterator[Row]:
             variant = "instantiated"
         else:
             variant = "behind" if other and re.search(LAUNCH, name) else ""
-        figures: dict[str, Any] = {"other": other, "calls": "", "call_ns": length_ns, "period": period_name(trace)}
+        figures: dict[str, Any] = {
+            "other": other,
+            "call": name or "it",
+            "calls": "",
+            "call_ns": length_ns,
+            "period": period_name(trace),
+        }
         if variant == "behind":
             figures["subject"] = f"launches that stand behind {other} on another thread"
         if name and per_step >= 1:

@@ -218,10 +218,10 @@ def test_a_pipe_of_multiply_adds_is_named_by_its_opcodes(pipe: str, opcodes: str
 @pytest.mark.parametrize(
     ("opcodes", "said"),
     [
-        ("UMOV: 65; DFMA: 34; IADD3: 1", "on instruction issue (of all instructions UMOV 65.0 %, DFMA 34.0 %)"),
+        ("UMOV: 65; DFMA: 34; IADD3: 1", "on instruction issue (instructions: UMOV 65.0 %, DFMA 34.0 %)"),
         (
             "IMAD.WIDE: 30; IMAD: 30; LOP3.LUT: 40",
-            "on instruction issue (of all instructions IMAD 60.0 %, LOP3 40.0 %)",
+            "on instruction issue (instructions: IMAD 60.0 %, LOP3 40.0 %)",
         ),
         ("", "on instruction issue"),
     ],

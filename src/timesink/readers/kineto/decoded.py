@@ -311,7 +311,7 @@ def _unknown(decoded: DecodedTrace) -> Iterator[ImportNote]:
     if not total:
         return
     ordered = sorted(decoded.unknown_categories, key=lambda entry: (-entry[1], entry[0]))
-    named = ", ".join(f"{name[:60]!r} {count:,}" for name, count in ordered[:_CATEGORIES_NAMED])
+    named = ", ".join(f"{name[:60]!r} ({count:,})" for name, count in ordered[:_CATEGORIES_NAMED])
     more = f" and {len(ordered) - _CATEGORIES_NAMED} more" if len(ordered) > _CATEGORIES_NAMED else ""
     table = DEVICE_OPS.name if any(NO_GPU.search(name) for name, _ in ordered) else ""
     yield ImportNote(NoteKind.SKIPPED, f"events of categories that are not read: {named}{more}", total, table)

@@ -169,12 +169,14 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     beside = next_cause(limits) if is_limiter else None
     then = "" if beside is None else f". The next cause, {beside[0]}, takes {share_text(beside[1])}"
     won = group.most_ns / group.total_ns if is_limiter and limits.doubt and group.total_ns else 0.0
+    spent = spent_text(limits, cause, won)
+    spends = "may spend all of its time" if spent == f"at most {share_text(1.0)}" else f"spends {spent} of its time"
     doubt = f"{_two_ways(limits, cause, won)}{limits.doubt}" if is_limiter and limits.doubt else ""
     return Row(
         (limits.kernel.rank, 0),
         {
             **figures,
-            "spends": f"{_named(limits)}, {times}, spends {spent_text(limits, cause, won)} of its time",
+            "spends": f"{_named(limits)}, {times}, {spends}",
             "then": doubt or f"{_to_roof(limits, cause) or _without(limits, cause)}{then}",
             "time_ratio": limits.least_share(cause),
             "how": f"counters of the longest launch; its busiest unit is {limits.top.name}, "

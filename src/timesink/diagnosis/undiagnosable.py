@@ -40,11 +40,13 @@ from timesink.model.tables import (
     COMPILE_EVENTS,
     DEVICE_OPS,
     DEVICES,
+    FRAMES,
     HOST_OPS,
     KERNEL_METRICS,
     KERNEL_PROFILES,
     MEMORY_BLOCKS,
     MEMORY_EVENTS,
+    RANGES,
     SOURCES,
     SUMS,
 )
@@ -176,7 +178,7 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
         work = "work of the CPU only" if trace.holds_rows else "no record of any work"
         held, remedy = f"{work}, though it names {names}", _why_lost(trace, vendor)
     elif trace.holds_rows:
-        held, remedy = "work of the CPU only", _RECORD_NSYS if _is_nsys(trace) else _RECORD
+        held, remedy = _held_only(trace), _RECORD_NSYS if _is_nsys(trace) else _RECORD
     else:
         passed = [note.message for note in trace.passed_over]
         held = f"only {'; '.join(passed)}" if passed else "no events"
@@ -186,6 +188,14 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     elif trace.holds_rows:
         remedy = as_started(trace, remedy)
     return UsageError(f"{asked} in {trace.source}: it holds {held}", remedy=remedy)
+
+
+def _held_only(trace: Trace) -> str:
+    """What a capture without calls and without a GPU's name holds."""
+    if any(trace.get(table).height for table in (HOST_OPS, RANGES, FRAMES)):
+        return "work of the CPU only"
+    is_of_memory = any(trace.get(table).height for table in (MEMORY_EVENTS, MEMORY_BLOCKS))
+    return "allocations only" if is_of_memory else "a compiler's log only" if COMPILE_EVENTS in trace else "no GPU work"
 
 
 def _of_cpu(trace: Trace) -> str:

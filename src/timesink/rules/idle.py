@@ -351,7 +351,7 @@ def _repeated(trace: Trace, blamed: BlamedTime) -> str | None:
     """What runs again and again before which most of that time passes."""
     unit = launched_again(trace, blamed.per_step_ns / period_ns(trace, blamed.device))
     each = " in each step" if period_name(trace) == "step" else ""
-    return None if unit is None else f"{unit.said}, repeated {unit.per_step:,.0f} times{each}"
+    return None if unit is None else f"{unit.said}, which run {unit.per_step:,.0f} times{each}"
 
 
 def _queue_fact(queue: DeviceLaunches) -> Evidence:

@@ -121,9 +121,9 @@ def full(start_us: int, each_us: int, last_us: int = 0) -> Trace:
         (
             4.94,
             0.0,
-            "no finding surely saves 1 % of a step: host-sync saves at most 4.94 ms (4.94 % of the window), perhaps",
+            "No finding surely saves 1 % of a step: host-sync saves at most 4.94 ms (4.94 % of the window), perhaps",
         ),
-        (0.9, 0.0, "no finding is worth 1 % of a step"),
+        (0.9, 0.0, "No finding is worth 1 % of a step"),
     ],
 )
 def test_a_bound_is_the_headline_where_no_price_is_more_than_what_is_expected_of_it(

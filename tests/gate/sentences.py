@@ -69,7 +69,7 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
     """A saving in the verdict is the first finding's, or that of each that it names; a busy share is a share."""
-    named = diagnosis.findings if "no finding surely saves" in diagnosis.statement else diagnosis.findings[:1]
+    named = diagnosis.findings if "No finding surely saves" in diagnosis.statement else diagnosis.findings[:1]
     for found in _SAVES.finditer(diagnosis.statement):
         gains = [finding.recoverable for _, finding in named if finding.recoverable]
         if not any(alike(ms(found[1], found[2]), gain.value or gain.most) for gain in gains):

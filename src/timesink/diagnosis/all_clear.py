@@ -76,18 +76,18 @@ def without_finding(
     if unearned := _unearned(trace, busy, has_findings, rulings):
         has_length = any(line.span_ns for line in timelines.values())
         return Bottleneck.UNDECIDED, f"{said}. {unearned[:1].upper()}{unearned[1:]}." if has_length else f"{unearned}."
-    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
+    what = "No finding is worth 1 % of a step" if has_findings else "No rule finds a change worth making"
     if bounds:
         most: dict[str, str] = {}
         for _, finding in bounds:  # of several places the dearest
             most.setdefault(finding.name, f"{finding.name} {saving_text(finding, interval=False)}")
-        what = f"no finding surely saves 1 % of a step: {', '.join([*most.values()][:_BOUNDS_SHOWN])}"
+        what = f"No finding surely saves 1 % of a step: {', '.join([*most.values()][:_BOUNDS_SHOWN])}"
     if replays := int((trace[DEVICE_OPS]["kind"] == "graph").sum()):  # few enough, and short, or it is undecided
         what += f" outside of {number(replays, 'graph replay')}, whose kernels were not recorded. To decide: "
         what += "nsys profile --cuda-graph-trace=node"
     if left := _not_judged(trace):
-        return Bottleneck.UNDECIDED, f"{said}. {left}." if not has_findings else f"{said}; {what}. {left}."
-    return Bottleneck.NONE, f"{said}; {what}."
+        return Bottleneck.UNDECIDED, f"{said}. {left}." if not has_findings else f"{said}. {what}. {left}."
+    return Bottleneck.NONE, f"{said}. {what}."
 
 
 def _unearned(trace: Trace, busy: float, has_findings: bool, rulings: Sequence[Ruling]) -> str:
@@ -302,10 +302,8 @@ def _attained(trace: Trace) -> str:
     bound = attainable(trace)
     if bound.attained_ratio is None or bound.covered_ratio is None:
         return ""
-    return (
-        f", with kernels at {share_text(bound.attained_ratio)} of the attainable bound"
-        f" ({share_text(bound.covered_ratio)} of kernel time has a known bound)"
-    )
+    covered, attained = share_text(bound.covered_ratio), share_text(bound.attained_ratio)
+    return f". Kernels with a known bound ({covered} of kernel time) run at {attained} of it"
 
 
 def _main_cause(trace: Trace) -> str:

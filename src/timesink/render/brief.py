@@ -124,9 +124,11 @@ def _counted(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"no complete step ({dropped})" if dropped else "no steps found"
         return
     mean_ns, median_ns = _longest_ns(diagnosis), (steps.p50_ms or 0.0) * NS_PER_MS
-    if not any(budget.steps for budget in diagnosis.budgets) or not median_ns:
-        length = f", median {time_text(median_ns)}" if median_ns and steps.count > 1 else ""
-        length = length or (f" of {time_text(median_ns)}" if median_ns else "")
+    usual = max((budget.steps for budget in diagnosis.budgets), default=0)
+    if not usual or not median_ns:
+        length = f"{', median' if steps.count > 1 else ' of'} {time_text(median_ns)}" if median_ns else ""
+    elif usual < steps.count:
+        length = f", the usual {usual:,} of {time_text(mean_ns)}"
     elif apart(mean_ns, median_ns):
         length = f", mean {time_text(mean_ns)}, median {time_text(median_ns)}"
     else:

@@ -179,7 +179,7 @@ def _refuse(
     counts = decoder.counts()
     elements = counts["events"] + counts["no_object"] + counts["damaged_records"]
     if elements and counts["events"] == counts["other_phases"]:
-        message = f"none of its {elements:,} array elements is an event with a duration (phase X, or B and E)"
+        message = f"its array of {elements:,} holds no event with a duration (phase X, or B and E)"
         raise UnreadableTrace(path, message, remedy=_EXPECTED)
 
 

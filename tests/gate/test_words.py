@@ -28,6 +28,15 @@ WRONG = {
         "5 values of steps.period_ns outside 0 to 1: not used (5 times)", "2 processes used GPUs (2 rows)",
         "1 rank is late (1 row)", "9,000 copies are lost: left out (9,000 times)", "7 kernels of GPU 0 (7 rows)",
     ),
+    "a sentence about that": (
+        "prepares input. That takes 69.4 ms of each step", "for the CPU. This is the profiler's", "This has 4 steps",
+        "take 1.2 ms on GPU 0. That is 1.4 ms in the step", "waits. That costs 3 us",
+    ),
+    "a quality as a cause": (
+        "compute bound may limit it instead", "The next cause, latency bound (long scoreboard), takes 25.8 %",
+        "The next cause, uncoalesced, takes 9 %", "limited by register spills, uncoalesced or compute",
+        "may be limited by atomics or latency bound",
+    ),
     "a note cut short": (
         "lost: graph replays as a who…r each", "note: the profiler slo…x", "lost: 3 rows whi…", "note: steps are gue…",
         "lost: nsys wa… (96 times)",
@@ -40,6 +49,7 @@ RIGHT = (
     "register spills, atomics, uncoalesced or latency bound (its L2 is 9.43 % busy)",
     "lost: graph replays were recorded as a whole… (-v)",
     "gemm_e4m3 128x64_1e, fp8 e5m2, libcudart.so.1e3, 0x1e5",
+    "The next cause, uncoalesced accesses, takes 28.4 %. That time is 2 ms. It may be limited by latency or compute",
     "-1 launch, +88 launches, -21 points, -3.11 ms per step",
 )
 

@@ -31,6 +31,11 @@ KINDS = {
         r"(?:^|lost: |note: )\d[\d,]* (?:no|the|an?|one|several|[a-z]+ and|\d[\d,]*|[A-Z]\w+ [A-Z]\w+ [a-z]+ed\b)[ :]"
     ),
     "a number told twice": re.compile(r"\b(\d[\d,]*) [a-z][^\n]* \(\1 (?:times|rows?)\)"),
+    "a sentence about that": re.compile(r"(?:^|\. )(?:That|This) (?:takes|is|was|costs|has)\b"),
+    "a quality as a cause": re.compile(
+        r"\b(?:bound|uncoalesced) may limit\b|\bcause, (?:[a-z]+ bound|uncoalesced)\b(?! accesses)"
+        r"|\blimited by [^.;]*?(?:\b[a-z]+ bound|\buncoalesced)\b(?! accesses)"
+    ),
     "a note cut short": re.compile(r"^(?:lost|note): [^\n]*…(?! \(-v\))", re.MULTILINE),
 }
 

@@ -46,13 +46,43 @@ def test_whatever_the_trace_it_is_one_screen(count: int, width: int, name: str) 
 def test_verdict_bar_findings_counts_and_next_command_follow_each_other() -> None:
     text = "\n".join(lines_of(with_findings(2)))
     marks = (
-        "input pipeline: data_load", "10 steps, mean 100 ns, median 12.3 ms", "█",
+        "input pipeline: data_load", "10 steps, the usual 3 of 100 ns", "█",
         "█ compute 60.0 %  ░ idle 40.0 %: host sync 8.00 %", "what to do", "2.10 ms", "input-pipeline  ", "data_load:7",
         "1 clear · 1 n/a · 1 undecided (-v)", "lost: 3 data_load", "next: timesink explain",
         "timesink report data_load.json",
     )  # fmt: skip
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("steps", "usual", "period_ms", "median_ms", "said"),
+    [
+        (10, 10, 12.4, 12.3, "10 steps of 12.4 ms"),
+        (1, 1, 13.0, 13.0, "1 step of 13.0 ms"),
+        (10, 8, 2.53, 2.67, "10 steps, the usual 8 of 2.53 ms"),
+        (4, 4, 136.0, 128.0, "4 steps, mean 136 ms, median 128 ms"),
+        (1, 0, 0.002, 13_300.0, "1 step of 13.3 s"),
+        (3, 0, 0.002, 13_300.0, "3 steps, median 13.3 s"),
+    ],
+)
+def test_the_head_names_the_length_that_the_bar_is_of(
+    steps: int, usual: int, period_ms: float, median_ms: float, said: str
+) -> None:
+    found = with_findings(1)
+    budget = replace(found.budgets[0], steps=usual, period_ns=period_ms * 1e6)
+    figures = replace(found.steps, count=steps, p50_ms=median_ms, least_ms=None, most_ms=None)
+    text = "\n".join(lines_of(replace(found, budgets=(budget,), steps=figures, sources=()), 100))
+    assert f"{said} ·" in text
+
+
+def test_a_saving_that_is_counted_says_where() -> None:
+    found = with_findings(2)
+    (first, one), (second, other) = found.findings
+    none = Quantity(0.0, "ms", low=0.0, high=0.0)
+    counted = replace(other, bottleneck=Bottleneck.HOST_SYNC, recoverable=none, counted_in=(first.code, 1.0))
+    text = "\n".join(lines_of(replace(found, findings=((first, one), (second, counted))), 100))
+    assert "  no more  " in text and f"counted in {one.name}" in text
 
 
 def test_findings_without_room_are_named() -> None:

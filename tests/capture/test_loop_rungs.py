@@ -87,7 +87,7 @@ def test_once_a_rung_is_made_the_program_of_today_is_diagnosed(
     assert (folder / "loop.json").read_text() == stages
     shown = capsys.readouterr().out
     assert "the profiled step takes 2.57 times the unprofiled 855 us" in shown[: shown.index("Changes made")]
-    assert shown.count("steps of 2.20 ms") == 1
+    assert shown.count("steps of 2.18 ms") == 1
 
 
 def test_a_rung_that_nobody_opened_is_refused(folder: Path) -> None:

@@ -142,7 +142,7 @@ def test_categories_of_another_accelerator_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], category: str
 ) -> None:
     said = refusal(written(tmp_path, OPERATORS + [event("task", category, 5.0)] * 4), capsys)
-    assert f"'{category}' 4" in said
+    assert f"'{category}' (4)" in said
     assert "on a machine with a GPU" not in said
 
 

@@ -57,7 +57,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
         ("none.json", "nothing to diagnose in .*: it holds no events", "timesink capture torch"),
         ("empty.json", "the file is empty", "give a "),
         ("cpu.json", "nothing to diagnose in .*: it holds work of the CPU only", "timesink capture torch"),
-        ("log.json", "it holds only events of categories that are not read: 'stage' (9)", "need a reader"),
+        ("log.json", "it holds only events of categories that are not read: 'stage' .9.", "need a reader"),
         ("log.parquet", "this is a Parquet table, such as a log of operations, and no profile", "need a reader"),
         ("run.pftrace", "a Perfetto trace in protocol buffers", "traceconv json"),
         ("host.xplane.pb", "an XPlane profile of XLA", "give a profile of PyTorch"),

@@ -133,7 +133,7 @@ def test_passes_beyond_need_are_wasted_though_nobody_counted_on_what(
     )
     assert limits_of(one) is None
     assert "bank conflicts" in why_unexplained(one) and "uncoalesced" in why_unexplained(one)
-    assert ("memory bound" in why_unexplained(one)) is (requests / passes * 4 > 0.3)
+    assert ("or memory (" in why_unexplained(one)) is (requests / passes * 4 > 0.3)
     assert f"{passes / requests:.1f} passes" in why_unexplained(one)
     counted = {"memory_l2_theoretical_sectors_global": 4.0, "memory_l2_theoretical_sectors_global_ideal": 4.0}
     known = limits_of(replace(one, values={**one.values, **counted}))

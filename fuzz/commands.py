@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -198,6 +199,8 @@ WRITES = ("--output", "--svg", "--junit-xml", "--comment", "--openmetrics", "--g
 OF_RUNS = {"gate": ("--metrics", "--metrics-before", "--capture", "--capture-before", "--config-file", "--root")}
 
 CODES = (0, 1, 2, 3, 4, 5)
+# A line of our own; a file may quote either within one.
+_FAULT = re.compile(r"^(?:Traceback \(most recent call last\):|timesink: interrupted)$", re.MULTILINE)
 
 
 @cache
@@ -257,7 +260,7 @@ def commanded(path: Path, line: str, kind: str) -> int:
     with contextlib.chdir(path.parent), contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors), _alone():
         code = run(words)
     answer = said.getvalue() + errors.getvalue()
-    if code not in CODES or "interrupted" in answer or "Traceback" in answer:
+    if code not in CODES or is_fault(errors.getvalue()):
         raise AssertionError(f"{line} ends with {code}: {answer[-300:]}")
     answers.check_text(errors.getvalue())
     if "json" in words and "-o" not in words:
@@ -288,6 +291,11 @@ def _whole(kind: str, folder: Path) -> Path:
         for name, content in seeds.files_of(made()[0]).items():
             (path / name).write_bytes(content)
     return path
+
+
+def is_fault(errors: str) -> bool:
+    """Whether what a command said beside its answer tells of an exception, or that somebody interrupted it."""
+    return _FAULT.search(errors) is not None
 
 
 def ready(command: str, kind: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from click import Group
 from fuzz.__main__ import left_of, tried
 from fuzz.agent import ASKED, NO_FILE
-from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES, commanded, kinds
+from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES, commanded, is_fault, kinds
 from fuzz.coverage import SUPPORTED, Corpus
 from fuzz.guard import Broken, holds
 from fuzz.mutations import mutated
@@ -126,6 +126,26 @@ def test_a_page_that_acts_is_told(body: str) -> None:
 def test_text_that_acts_is_told(text: str) -> None:
     with pytest.raises(AssertionError):
         answers.check_text(f"fine\n{text}")
+
+
+QUOTED = "timesink: a.log: unknown file format: it begins with {}"
+
+
+@pytest.mark.parametrize(
+    ("errors", "fault"),
+    [
+        ('Traceback (most recent call last):\n  File "a.py", line 1, in f\n', True),
+        ("a warning\nTraceback (most recent call last):\n", True),
+        ("timesink: interrupted\n", True),
+        (QUOTED.format('"Traceback (most"'), False),
+        (QUOTED.format('"Traceback (most recent call last):"'), False),
+        (QUOTED.format('"\\nTraceback (most recent call last):"'), False),
+        ("timesink: the run 'interrupted' has no steps", False),
+        ("timesink: Traceback is no command", False),
+    ],
+)
+def test_a_file_that_quotes_a_fault_is_none(errors: str, fault: bool) -> None:
+    assert is_fault(errors) is fault
 
 
 def test_a_run_of_the_fuzzer_goes_on_where_its_log_ends() -> None:

@@ -199,3 +199,20 @@ def test_the_bare_name_of_a_kernel(demangled: str, function: str) -> None:
 
 def test_demanglers_agree_on_the_plain_name() -> None:
     assert plain_name("void a::f<(int)4, (bool)1>(float *)") == plain_name("void a::f<4,1>(float*)")
+
+
+@pytest.mark.parametrize(
+    ("undecided", "decided", "is_told"),
+    [(11.6, 1.41, True), (3.0, 2.9, True), (2.9, 3.0, False), (0.1, 9.0, False), (900.0, 1.0, True)],
+)
+def test_of_a_kernel_that_takes_longer_and_is_undecided_the_answer_tells(
+    undecided: float, decided: float, is_told: bool, tmp_path: Path
+) -> None:
+    header = f'{FIXED},"Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    rows = [
+        f'{LAUNCH.replace("k<int>", name)},"GPU Speed Of Light Throughput","{label}","{unit}","{value}"\n'
+        for name, length, level in (("busy", decided, "DRAM"), ("other", undecided, "L1/TEX Cache"))
+        for label, unit, value in (("Duration", "ms", length), (f"{level} Throughput", "%", 91.0))
+    ]
+    (_, found), *_ = diagnose(page(tmp_path, header + "".join(rows))).findings
+    assert ("What limits other fp32, " in found.message and "is undecided" in found.message) is is_told

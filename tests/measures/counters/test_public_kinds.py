@@ -4,7 +4,7 @@ import pytest
 from tests.measures.counters.kernel_counter_strategies import kernel
 
 from timesink.measures.counters import limiter
-from timesink.measures.counters.causes import gain_ns, most_ns
+from timesink.measures.counters.causes import figures_of, gain_ns, most_ns
 from timesink.measures.counters.groups import launch_groups
 from timesink.measures.counters.limiter import limits_of, why_unexplained
 from timesink.measures.counters.resources import counts_one_way
@@ -84,14 +84,29 @@ def test_a_page_of_levels_does_not_exclude_that_sms_stand_empty(
 
 
 @pytest.mark.parametrize(
-    ("block", "rows"), [((3, 3, 1), True), ((16, 16, 1), True), ((32, 8, 1), False), ((9, 1, 1), False)]
+    ("block", "bits", "excess", "rows"),
+    [
+        ((3, 3, 1), 32, 80, True),
+        ((16, 16, 1), 32, 33, True),
+        ((16, 16, 1), 32, 70, False),
+        ((16, 16, 1), 8, 70, True),
+        ((8, 8, 8), 32, 49, True),
+        ((8, 8, 8), 64, 67, False),
+        ((32, 8, 1), 32, 80, False),
+        ((9, 1, 1), 32, 80, False),
+    ],
 )
-def test_rows_of_a_block_shorter_than_a_warp_are_named(block: tuple[int, int, int], rows: bool) -> None:
-    sectors = {f"memory_l2_theoretical_sectors_global{of}": n for of, n in (("", 100.0), ("_ideal", 20.0))}
+def test_rows_of_a_block_shorter_than_a_warp_are_named_for_what_they_waste(
+    block: tuple[int, int, int], bits: int, excess: float, rows: bool
+) -> None:
+    """A row of 16 words is two sectors, or three: what wastes more are accesses that are no rows of the block."""
+    sectors = {f"memory_l2_theoretical_sectors_global{of}": n for of, n in (("", 100.0), ("_ideal", 100.0 - excess))}
+    sectors[f"smsp__sass_inst_executed_op_memory_{bits}b.sum"] = 1e6
     one = replace(kernel({"lts__t_sectors": 90, **sectors}), block=block)
     found = limits_of(one)
-    assert found is not None and found.limiter is Cause.UNCOALESCED
-    assert ("first dimension a multiple of 32" in said_of(found)[1]) is rows
+    assert found is not None
+    assert (figures_of(found, Cause.UNCOALESCED)["variant"] == "rows") is rows
+    assert found.limiter is not Cause.UNCOALESCED or ("first dimension a multiple" in said_of(found)[1]) is rows
 
 
 @pytest.mark.parametrize("few", [1, 2, 4])
@@ -145,6 +160,29 @@ def test_a_warps_end_and_a_fence_wait_for_what_was_written(
     values = {f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum": 1e6 * count for op, count in requests.items()}
     values[f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"] = 2400.0
     values |= {"lts__t_sectors": 1, ISSUE: 0.2, "dram__cycles_active": 0.5, "smsp__inst_executed_op_shared_atom.sum": 0}
+    found = limits_of(kernel({**values, "sm__warps_active.avg.pct_of_peak_sustained_active": 100}))
+    assert found is not None
+    assert (found.limiter is Cause.ATOMICS) is is_atomic
+
+
+@pytest.mark.parametrize("wait", ["lg_throttle", "long_scoreboard"])
+@pytest.mark.parametrize(
+    ("turns", "loads", "is_atomic"),
+    [(32, 2.0, True), (32, 4.0, True), (24, 2.0, True), (16, 2.0, True), (1, 6.0, False)],
+)
+def test_lanes_that_take_turns_at_a_word_wait_for_the_atomic_and_not_for_the_loads(
+    wait: str, turns: float, loads: float, is_atomic: bool
+) -> None:
+    """A request of atomics is `turns` of L2's sectors, one of loads is four; nothing is busy."""
+    requests = {"ld": loads, "st": 0.0, "red": 1.0, "atom": 0.0}
+    values = {f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum": 1e6 * count for op, count in requests.items()}
+    values |= {"lts__t_sectors_srcunit_tex_op_red.sum": 1e6 * turns, "lts__t_sectors_srcunit_tex_op_atom.sum": 0.0}
+    values |= {
+        "lts__t_sectors_srcunit_tex.sum": 1e6 * (turns + 4 * loads),
+        "smsp__inst_executed_op_shared_atom.sum": 0.0,
+    }
+    values[f"smsp__average_warps_issue_stalled_{wait}_per_issue_active.ratio"] = 1800.0
+    values |= {"lts__t_sectors": 5, ISSUE: 0.3, "dram__cycles_active": 1.6}
     found = limits_of(kernel({**values, "sm__warps_active.avg.pct_of_peak_sustained_active": 100}))
     assert found is not None
     assert (found.limiter is Cause.ATOMICS) is is_atomic

@@ -21,7 +21,7 @@ from timesink.measures.counters.bounds import (
 )
 from timesink.measures.counters.busiest import awaited_operands, busiest_pipes, is_slow
 from timesink.measures.counters.limiter import KernelLimits, noun_of
-from timesink.measures.counters.operations import executed_text, loads_widely, variant_of
+from timesink.measures.counters.operations import excess_of_rows, executed_text, loads_widely, variant_of
 from timesink.measures.counters.resources import Resource
 from timesink.measures.counters.stalls import FULL, is_unoptimized
 from timesink.measures.counters.waste import Cause
@@ -232,9 +232,10 @@ def next_cause(limits: KernelLimits) -> tuple[str, float] | None:
 
 
 def _uncoalesced(limits: KernelLimits) -> Figures:
-    """Rows of a block that are shorter than a warp put its lanes in several rows of the data."""
+    """Rows of a block that are shorter than a warp put its lanes in several rows of the data, which wastes so much."""
     access, block = limits.waste.access, limits.kernel.block
-    variant = "rows" if block[0] < LANES and block[1] * block[2] > 1 else ""
+    is_of_rows = (access.excess_ratio or 0.0) <= excess_of_rows(limits.kernel)
+    variant = "rows" if block[0] < LANES and block[1] * block[2] > 1 and is_of_rows else ""
     if access.excess_ratio is not None and access.sectors is not None:
         return {"excess": access.excess_ratio, "sectors": access.sectors, "variant": variant, "across": block[0]}
     return {"passes": access.wavefronts_per_request, "variant": variant, "across": block[0]}

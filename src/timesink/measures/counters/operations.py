@@ -7,9 +7,10 @@ kernel's arguments (a kernel that takes integers alone multiplies no floats).
 """
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Final
 
-from timesink.knowledge.gpus import PER_OPCODE
+from timesink.knowledge.gpus import PER_OPCODE, SECTOR_BYTES
 from timesink.knowledge.operators import INTEGER_ARGUMENT
 from timesink.measures.counters import KernelCounters
 from timesink.measures.counters.resources import Leaf, Resource
@@ -99,3 +100,16 @@ def loads_widely(kernel: KernelCounters) -> bool:
     """Whether loads take 16 bytes a lane: 16 sectors each, neither fewer nor scattered."""
     sectors, requests = (kernel.get(f"l1tex__t_{of}_pipe_lsu_mem_global_op_ld.sum") for of in ("sectors", "requests"))
     return sectors is not None and bool(requests) and abs(sectors / (requests or 1.0) - _WIDE) < 1
+
+
+_SIZES: Final = {bits // 8: f"smsp__sass_inst_executed_op_memory_{bits}b.sum" for bits in (8, 16, 32, 64, 128)}
+_WORD: Final = 4  # bytes of an element, where nobody counted
+
+
+def excess_of_rows(kernel: KernelCounters) -> float:
+    """The part of the sectors that a block's rows waste at most, where they are rows of the data: a row needs its bytes
+    and touches whole sectors, with one more where it begins within one."""
+    counts = {size: kernel.get(name) or 0.0 for size, name in _SIZES.items()}
+    size = max(counts, key=counts.__getitem__) if any(counts.values()) else _WORD
+    needed = kernel.block[0] * size / SECTOR_BYTES
+    return 1 - needed / (ceil(needed) + 1)

@@ -41,6 +41,7 @@ from timesink.measures.counters.shares import (
     NO_QUEUE,
     SHARED_STALLS,
     UnitWork,
+    atomic_waits,
 )
 from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, QUEUES, Stalls, tells_reasons
 from timesink.measures.counters.uncounted import Box
@@ -269,7 +270,7 @@ def _lengthened(ends: Ends, box: Box) -> dict[Cause, Range]:
 
     least, most = box.least, box.most
     writes = max(0.0, least.atomic_writes - most.atomic_requests), max(0.0, most.atomic_writes - least.atomic_requests)
-    atomics = _plus(_times(loads, (least.atomic_requests, most.atomic_requests)), _times(fences, writes))
+    atomics = _plus(_times(loads, (atomic_waits(least), atomic_waits(most))), _times(fences, writes))
     return {
         Cause.REGISTER_SPILLS: _times(loads, of_l1(Cause.REGISTER_SPILLS)),
         Cause.ATOMICS: _plus(atomics, _times(shared, of_l1(Cause.ATOMICS))),

@@ -174,6 +174,13 @@ def _share_out_idle(
     shares[Cause.LATENCY] += left - part
 
 
+def atomic_waits(waste: Waste) -> float:
+    """The share of waits for global memory that atomics lengthen: as many of its requests they are, or of what L2 does
+    for all, where lanes of one request take turns at a word."""
+    requests = waste.atomic_requests
+    return max(requests, waste.of(Cause.ATOMICS, Resource.L2)) if requests else 0.0
+
+
 def waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
     """Shares of the waiting time that a kind of waste lengthens. A fence waits for what its warp
     wrote, and so does a warp's end: of atomics the share that they are of all writes."""
@@ -183,7 +190,7 @@ def waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]
     fences = stalls.of(FENCES) * max(0.0, waste.atomic_writes - waste.atomic_requests)
     return {
         Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
-        Cause.ATOMICS: loads * waste.atomic_requests + fences + shared * waste.of(Cause.ATOMICS, Resource.L1),
+        Cause.ATOMICS: loads * atomic_waits(waste) + fences + shared * waste.of(Cause.ATOMICS, Resource.L1),
         Cause.BANK_CONFLICTS: shared * waste.of(Cause.BANK_CONFLICTS, Resource.L1),
         Cause.UNCOALESCED: loads * waste.of(Cause.UNCOALESCED, Resource.L1),
         Cause.DIVERGENCE: (1 - stalls.of(FULL)) * waste.idle_lanes,

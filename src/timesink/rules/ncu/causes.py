@@ -130,8 +130,9 @@ def _rows(cause: Cause, trace: Trace, limits: Limits) -> Rows:
     tiny = [one for one in every if is_tiny(one, alone_us)]
     measured = [one for one in every if not is_tiny(one, alone_us)]
     matches = kernel_matches(trace)
+    longer = _longest_undecided(trace)
     found = [
-        _on_timeline(_row(group, cause, told(group.longest), limit), group, matches)
+        _on_timeline(_beside(_row(group, cause, told(group.longest), limit), group, longer), group, matches)
         for group in launch_groups(measured, cause)
         if group.longest.limiter is cause or (limit is not None and share_of(group.longest, cause) > limit)
     ]
@@ -194,6 +195,24 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
         verdict=True,
         behind=group.behind,
     )
+
+
+def _longest_undecided(trace: Trace) -> tuple[KernelCounters, float] | None:
+    """The kernel of which nobody can say what limits it that takes most of the time, and how long."""
+    lengths: dict[str, tuple[KernelCounters, float]] = {}
+    for kernel, limits in zip(kernel_counters(trace), kernel_limits(trace), strict=True):
+        if limits is None:
+            first, length = lengths.get(kernel.name, (kernel, 0.0))
+            lengths[kernel.name] = first, length + (kernel.total_ns or 0.0)
+    return max(lengths.values(), key=lambda one: one[1], default=None)
+
+
+def _beside(row: Row, group: LaunchGroup, longer: tuple[KernelCounters, float] | None) -> Row:
+    """The row with the undecided kernel that takes longer than these launches, if there is one."""
+    if longer is None or longer[1] <= group.total_ns or group.cause is not group.longest.limiter:
+        return row
+    name, length = short_name(longer[0].name), time_text(longer[1])
+    return _with(row, then=f"{row.figures['then']}. What limits {name}, {length}, is undecided")
 
 
 def _named(limits: KernelLimits) -> str:

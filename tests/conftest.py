@@ -67,9 +67,9 @@ def port_of_perfetto() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests measured of sizes (`record_property("size", ...)`), by whichever worker: CI prints it so."""
+    """What tests counted and measured (`record_property("figure", ...)`), by whichever worker: CI prints it so."""
     reports = [report for kept in terminalreporter.stats.values() for report in kept]
-    told = [text for report in reports for name, text in getattr(report, "user_properties", ()) if name == "size"]
+    told = [text for report in reports for name, text in getattr(report, "user_properties", ()) if name == "figure"]
     if told:
-        terminalreporter.section("sizes")
+        terminalreporter.section("figures")
         terminalreporter.write("".join(f"{text}\n" for text in dict.fromkeys(map(str, told))))

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (names of kernels)
 """Secrets in places of real files, and a word that nobody knows within names that are known, are gone from a copy."""
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,10 +78,14 @@ KNOWN = (
 
 
 @pytest.mark.parametrize("number", [3, 4])
-def test_one_pair_of_a_kind_and_a_place_in_some_hundreds_is_gone(tmp_path: Path, number: int) -> None:
+def test_one_pair_of_a_kind_and_a_place_in_some_hundreds_is_gone(
+    tmp_path: Path, number: int, record_property: Callable[[str, object], None]
+) -> None:
     pairs = [(place, kind) for place in places(number) for kind in ROUNDS[number - 1] if is_set_aside(place, kind)]
     ends = [outcome(place, kind, tmp_path, number) for place, kind in pairs[::ONE_IN]]
-    sys.stdout.write(f"round {number}: {len(ends)} of {len(pairs)} tried, {ends.count('survives')} survive\n")
+    record_property(
+        "figure", f"redaction, round {number}: {len(ends)} of {len(pairs)} tried, {ends.count('survives')} survive"
+    )
     assert len(pairs) >= 12_000 and len(ends) >= 40
     assert not {"survives", "refused"} & {*ends}
 

@@ -2,7 +2,7 @@
 
 import ast
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,11 @@ MOST_LINES = 1_620
 """Three fifths of the 2,700 that there were; code and lists together."""
 
 
-def test_code_and_lists_are_three_fifths_of_what_they_were() -> None:
+def test_code_and_lists_are_three_fifths_of_what_they_were(record_property: Callable[[str, object], None]) -> None:
     lists = [ROOT / "knowledge" / name for name in ("kept_texts.py", "private_texts.py")]
     parts = [path for path in (ROOT / "capture/redaction").iterdir() if path.suffix in (".py", ".txt")]
     lines = sum(len(path.read_text("utf-8").splitlines()) for path in [*parts, *lists])
-    sys.stdout.write(f"{lines} lines of redaction and its lists, at most {MOST_LINES}\n")
+    record_property("figure", f"redaction: {lines} lines of code and lists, at most {MOST_LINES}")
     assert len(parts) >= 10 and lines <= MOST_LINES
 
 

@@ -22,8 +22,8 @@ READ: Final = [ROOT / "README.md", *(page for name in write_pages.READERS for pa
 
 def test_a_reader_has_at_most_so_many_words(record_property: Callable[[str, object], None]) -> None:
     counts = write_pages.words()
-    record_property("size", f"words: {', '.join(f'{name} {count:,}' for name, count in counts.items())}")
-    record_property("size", f"words in all: {sum(counts.values()):,} (at most {TOGETHER:,})")
+    record_property("figure", f"words: {', '.join(f'{name} {count:,}' for name, count in counts.items())}")
+    record_property("figure", f"words in all: {sum(counts.values()):,} (at most {TOGETHER:,})")
     assert list(counts) == ["README", *write_pages.READERS] and min(counts.values()) > 500
     assert sum(counts.values()) <= TOGETHER, counts
 
@@ -48,5 +48,5 @@ def test_the_counts_are_printed_with_the_results_of_the_tests(workers: str) -> N
     asked = ["-q", "-p", "no:cacheprovider", "-n", workers, f"{__file__}::test_a_reader_has_at_most_so_many_words"]
     ran = subprocess.run([sys.executable, "-m", "pytest", *asked], cwd=ROOT, capture_output=True, text=True, check=True)
     assert re.search(
-        r"= sizes =+\nwords: README [\d,]+, tutorial .*\nwords in all: [\d,]+ \(at most 45,000\)\n", ran.stdout
+        r"= figures =+\nwords: README [\d,]+, tutorial .*\nwords in all: [\d,]+ \(at most 45,000\)\n", ran.stdout
     )

@@ -264,6 +264,11 @@ def test_a_kernel_that_nothing_launched_hides_nothing(tmp_path: Path, profiler: 
     assert any("no call launched" in note.message for note in beside.notes)
 
 
+def test_there_are_the_damages_that_were_measured(record_property: Callable[[str, object], None]) -> None:
+    record_property("figure", f"clean bills on damage: {len(DAMAGES)} damages, {len(ARCHIVES)} captures")
+    assert len(DAMAGES) >= 53
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(COUNT))
 def test_no_damage_makes_a_clean_bill(tmp_path: Path, number: int) -> None:

@@ -41,7 +41,7 @@ def test_three_commands_lead_from_the_wheel_to_an_answer(
     assert check_wheel.used(wheel, tmp_path).startswith("input pipeline: GPU 0 is idle for")
     figures = check_wheel.sizes(wheel, tmp_path)
     for name, (value, most) in figures.items():
-        record_property("size", f"{name}: {value:.3g} (at most {most:g})")
+        record_property("figure", f"{name}: {value:.3g} (at most {most:g})")
     assert {name: one for name, one in figures.items() if one[0] > one[1]} == {}
     if find_spec("uv"):  # what `uvx` is short for
         words = [sys.executable, "-m", "uv", "tool", "run", "--from", str(wheel), "timesink", "--version"]

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CODES)
-def test_every_writer_leaves_old_or_new(faults: dict[str, list[dict[str, Any]]], kind: str) -> None:
+def test_every_writer_leaves_old_or_new(
+    faults: dict[str, list[dict[str, Any]]], kind: str, record_property: Callable[[str, object], None]
+) -> None:
     found = faults[kind]
     assert {one["job"] for one in found} >= {"baseline", "ledger"} and len(found) > len(JOBS) - 4
     for one in found:
@@ -51,7 +54,7 @@ def test_every_writer_leaves_old_or_new(faults: dict[str, list[dict[str, Any]]],
         stopped = [one for one in found if one["code"] == -9]
         states = Counter(one["state"] for one in stopped)
         kills = len(found) - len({one["job"] for one in found})
-        sys.stdout.write(f"\n{kills} kills, {len(stopped)} of them in time: {dict(states)}\n")
+        record_property("figure", f"{kills} kills, {len(stopped)} of them in time: {dict(states)}")
         assert len(stopped) >= KILLS // 3 and {one["job"] for one in stopped} >= {"redact", "folder"}
     if kind == "killed":
         assert {one["code"] for one in found} >= {0, -9, -25}

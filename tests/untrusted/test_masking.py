@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,11 @@ FORMS = f"""--password {SECRET}|--password={SECRET}|--api-key {SECRET}|--api_key
 |--dsn {SECRET}|'password: {SECRET}'|--sas={SECRET}|'AccountName=x;AccountKey={SECRET}=='""".replace("\n", "").split(
     "|"
 )
+
+
+def test_there_are_the_forms_that_were_measured(record_property: Callable[[str, object], None]) -> None:
+    record_property("figure", f"secrets in command lines: {len(FORMS)} forms")
+    assert len(FORMS) >= 37
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,5 +1,6 @@
 """Simulations with fixed seeds: how often a verdict is wrong, and how often a real change is found."""
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -155,9 +156,15 @@ def test_verify_errs_no_more_often_than_it_says_whatever_the_noise() -> None:
 
 
 @pytest.mark.slow
-def test_no_model_of_noise_makes_an_unchanged_program_slower_or_faster() -> None:
+def test_no_model_of_noise_makes_an_unchanged_program_slower_or_faster(
+    record_property: Callable[[str, object], None],
+) -> None:
     """One session of each model; `benchmarks.false_verdicts --models` counts more of them."""
     counted = [simulated.model_count(model, range(1, 2)) for model in range(len(MODELS))]
+    record_property(
+        "figure",
+        f"verify: {sum(bool(one.false) for one in counted)} of {len(counted)} models of noise with a false verdict",
+    )
     assert len(counted) == 76
     assert [one.name for one in counted if one.false or one.denied] == []
     assert sum(one.decided for one in counted) >= 50

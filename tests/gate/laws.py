@@ -65,7 +65,7 @@ _INTERVAL = re.compile(rf"saves (?:at most )?{TIME} [^;]{{0,60}}?\)?, {TIME} to 
 _ESTIMATED = re.compile(
     rf"the {TIME} (?:guessed )?(?:mean )?step takes an estimated {TIME} (?:without it )?\({TIME} to {TIME}\)"
 )
-_NOTHING_FOUND = re.compile(r"no finding is worth|no rule finds a change|no bottleneck")
+_NOTHING_FOUND = re.compile(r"(?i)no finding is worth|no rule finds a change|no bottleneck")
 _REASON = re.compile(r"not all recorded|To decide:|cannot be told|has no GPU work")
 _WITHOUT = re.compile(rf"{SHARE} of its time (?:on|in|at) (?:(?! of its time ).)*?at most (\d[\d.]*)× as fast")
 MATERIAL: Final = 0.01  # of the step: docs/explanation/accuracy.md, run-to-run deviation

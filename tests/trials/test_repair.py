@@ -4,7 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from timesink.trials.run import ProgramRuns, recorded, waits_of_step
 from timesink.trials.workplace import Workplace, head, open_workplace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.verify.outcomes import Effect
+from timesink.verify.runs import pair_order
 from timesink.views.trial import repair_conclusion, repair_page
 
 PIECES = {piece.name: piece for piece in (*FAULTS, *TRAPS)}
@@ -299,6 +300,54 @@ def test_the_spread_of_a_program_that_does_not_repeat_itself_is_that_of_more_run
     monkeypatch.setattr(ToldRuns, "losses", staticmethod(losses))
     answer, _ = fixed(here, program([PIECES["anomaly_mode"]]), names=["drop_debugging"])
     assert [one.decided for one in answer.repairs] == [decided]
+
+
+def test_two_runs_that_agree_to_the_last_bit_by_chance_are_no_proof_that_a_program_repeats_itself(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Atomic additions come in another order each time; the edit moves results no further than that."""
+    monkeypatch.setattr(ToldRuns, "made", 0)
+    monkeypatch.setattr(ToldRuns, "step_ms", staticmethod(lambda text: 10.0 if "anomaly" in text else 5.0))
+    others = [1.0, 1.0, 1.00007, 1.00006, 0.99996]
+    monkeypatch.setattr(
+        ToldRuns, "losses", staticmethod(lambda text: [one * others[(ToldRuns.made - 1) % 5] for one in LOSSES])
+    )
+    answer, _ = fixed(here, program([PIECES["anomaly_mode"]]), names=["drop_debugging"])
+    assert [one.decided for one in answer.repairs] == ["kept"]
+    page = repair_page(answer, "python train.py", "Here")
+    check = answer.kept[0].check
+    assert check is not None and check.apart <= check.room and check.tolerated < check.apart
+    assert check.room in page.sheets[0].rows[0], "what it was held to is what is shown"
+
+
+@pytest.mark.parametrize("made_on_gpu", [False, True])
+def test_batches_that_are_made_on_the_gpu_are_neither_pinned_nor_made_by_workers(
+    made_on_gpu: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ToldRuns.fixed
+
+    def told(runs: ToldRuns, *given: Any, **named: Any) -> TrialResult:
+        places = {"loader": f"{runs.script}:{text.count(chr(10))}"}
+        known = made(runs, *given, **named)
+        return replace(known, batches_made_on_gpu=made_on_gpu, places=places, memory_bytes=1)
+
+    monkeypatch.setattr(ToldRuns, "fixed", told)
+    text = program([PIECES["anomaly_mode"]]) + "\nloader = torch.utils.data.DataLoader(rows, batch_size=4)\n"
+    tried = {one.fix for one in fixed(here, text)[0].repairs}
+    assert ("loader_workers" in tried) == ("pin_memory" in tried) == (not made_on_gpu)
+
+
+@pytest.mark.parametrize("pairs", [4, 5, 6, 10, 12, 18])
+def test_the_program_with_a_kept_edit_is_the_last_run_that_had_it(pairs: int, tmp_path: Path) -> None:
+    """Whoever of the last pair went second; the spread of the next edit's losses is taken from it."""
+    file = tmp_path / "train.py"
+    runs = SimpleNamespace(fixed=lambda capture=None: TrialResult(steps_ms=[float(file.read_text())] * 9))
+    shown = turns.Shown(runs, tmp_path, {file: (b"10", b"7")}, inf)  # type: ignore[arg-type]
+    for pair in range(pairs):
+        for at, side in enumerate(pair_order(pair)):
+            shown.launch(side, 2 * pair + at + 1)
+    assert shown.changed is not None and shown.changed.steps_ms[0] == 7.0
+    assert shown.so_far(Repair("x", "train.py:1", "taken back", "", "")).after_ms == pytest.approx(7.0)
 
 
 def test_a_run_that_is_recorded_is_no_forked_one(tmp_path: Path) -> None:

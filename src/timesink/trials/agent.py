@@ -31,6 +31,7 @@ from timesink.capture.agent.settings import count_graphs
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.recipes.program import own_files
 from timesink.recipes.table import EXCLUDED_BY, SWITCHES
+from timesink.trials.baton import Baton, may_stand_beside
 from timesink.trials.pairs import Pair, TimedBlock, is_decided, summarized
 from timesink.trials.periods import Pauses, Periods
 from timesink.trials.records import Period, TrialPlan, TrialResult, Tried
@@ -66,8 +67,7 @@ class Trial(SwitchedProgram):
         self.result = TrialResult()
         self._script: Script | None = None
         self._deadline = 0.0
-        self._pauses = Pauses()
-        self._periods, self._observes = Periods(), False
+        self._pauses, self._periods, self._observes = Pauses(), Periods(), False
 
     def _mark(self, source: StepMark) -> None:
         """As of an agent, but a better mark of steps begins the script anew only while nothing has been tried."""
@@ -122,8 +122,7 @@ class Trial(SwitchedProgram):
         for _ in range(ceil((self.trial.settle + steps) / self._marks)):
             yield
         self._describe()
-        began = perf_counter()
-        self._deadline = began + min(self.trial.budget_s, self.trial.ends_at - time())
+        self._deadline = perf_counter() + min(self.trial.budget_s, self.trial.ends_at - time())
         if not self.trial.names:
             yield from self._time_steps()
             if self.trial.capture:
@@ -199,8 +198,8 @@ class Trial(SwitchedProgram):
         root, optimizer = self.program.root, self.program.step_optimizer
         self.result.root = "" if root is None else type(root).__name__
         self.result.optimizer = "" if optimizer is None else type(optimizer).__name__
-        self.result.places = dict(self.program.places)
-        self.result.files = own_files()
+        self.result.places, self.result.files = dict(self.program.places), own_files()
+        self.result.batches_made_on_gpu = any(batches.made_on_gpu for batches in self.program.iterators)
         self._say("trying")
 
     def _time_steps(self) -> Script:
@@ -209,9 +208,11 @@ class Trial(SwitchedProgram):
         there is."""
         weights = self.program.weights() if self.trial.moved_at else []
         reset_memory()
+        baton, steps = Baton(self.trial.turns, wait), self.trial.steps
+        baton.take(self._deadline)
         began, made, together, whole = perf_counter(), 0, 1, list[float]()
-        steps = self.trial.steps
         while not self._is_late(self._deadline if made < steps else began + self.trial.timed_s):
+            baton.take(self._deadline)
             together = min(together, self.trial.moved_at - made) if made < self.trial.moved_at else together
             (piece_ms,), is_paused = yield from self._time_pieces(1, together)
             self.result.steps_ms.append(piece_ms)
@@ -225,8 +226,9 @@ class Trial(SwitchedProgram):
             if weights and made == self.trial.moved_at:
                 ends = zip(weights, self.program.weights(), strict=False)
                 self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
+        baton.leave()
         self.result.steps_ms = whole or self.result.steps_ms
-        self.result.memory_bytes = most_memory()
+        self.result.memory_bytes, self.result.may_stand_beside = most_memory(), may_stand_beside(sys.modules["torch"])
 
     def _record(self) -> Script:
         """Some steps under torch.profiler, in the first rank; the others go along."""

@@ -4,9 +4,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from timesink.capture.errors import failure
+from timesink.capture.processes import end_group
 from timesink.errors import UsageError
 from timesink.sandbox.runs import BoxedRun, Grants, NoSandbox, Sandbox, Shown
 from timesink.trials.ahead import ReadyProgram, can_stand_ready
@@ -41,7 +43,8 @@ def boxes_for_edits(has_copy: bool) -> Iterator[Sandbox | None]:
 
 class ProgramApart:
     """Starts runs of a program in a box, one at a time; `shown` says which files each finds otherwise, and `own` which
-    path of ours a path of a run means. What it records for us goes to the folder `records`."""
+    path of ours a path of a run means. What it records for us goes to the folder `records`. `begun` is set by each run
+    that has begun: what is shown to it is settled then."""
 
     def __init__(
         self, program: Sequence[str], box: Sandbox, records: Path, shown: Callable[[], Shown] = dict,
@@ -50,6 +53,7 @@ class ProgramApart:
         self._program, self._box, self._records, self._shown, self._own = program, box, records, shown, own
         self._ready: ReadyProgram | None = None
         self.last: BoxedRun | None = None
+        self.begun = Event()
 
     def start(self, variables: Mapping[str, str], output: int, *, afresh: bool = False) -> BoxedRun:
         """Begin a run with these variables beside ours, in an interpreter of its own if `afresh`; what the last one
@@ -63,7 +67,13 @@ class ProgramApart:
                 self.last = self._box.start(self._program, given, output=output, asked=asked)
         except NoSandbox as why:
             raise failure(f"the program cannot be run apart from your files: {why}", "run it alone") from why
+        self.begun.set()
         return self.last
+
+    def end(self) -> None:
+        """End the run that goes on, if one does."""
+        if self.last is not None:
+            end_group(self.last, 0.0)
 
     def hold_to(self, log: Path) -> None:
         """`CaptureError` where the last run, which said what is in the log, was refused a write: it proves nothing."""

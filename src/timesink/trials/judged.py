@@ -58,7 +58,8 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
             return JudgedChange("refused", "the change speaks of the judge, or sets a clock", base)
         state = Repairs(runs, workplace, (), unheard, [runs.fixed(), runs.fixed()])
-        shown = Shown(runs, workplace.folder, changes, until_s)
+        may_both = state.standing[0].may_stand_beside and runs.beside is not None
+        shown = Shown(runs, workplace.folder, changes, until_s, side_by_side=may_both)
         repair = Repair("change", ", ".join(map(str, names)), "taken back", "", "")
         try:
             repair, verdict = state.prove(repair, shown, drift)

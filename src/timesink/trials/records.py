@@ -33,7 +33,8 @@ class TrialPlan:
     some more are recorded into that file, with `stacks` where asked. `worth` is the least share of the step that a
     change must win to be kept. `check` makes a number of the model's results (`MODULE:FUNCTION`). `period` is what an
     earlier run has found a step to be, `step_ms` what it took there. With `order` the program then waits until that
-    file is there, whose names are tried next (`TrialOrder`)."""
+    file is there, whose names are tried next (`TrialOrder`). With `turns`, two pipes, steps are timed in turns with a
+    run beside it (`Baton`)."""
 
     file: str
     names: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class TrialPlan:
     period: Period | None = None
     step_ms: float = 0.0
     order: str = ""
+    turns: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """One line."""
@@ -62,7 +64,7 @@ class TrialPlan:
     def from_json(cls, text: str) -> TrialPlan:
         """The plan that `to_json` wrote."""
         given = json.loads(text)
-        names = {name: tuple(given[name]) for name in ("names", "asked", "fixed")}
+        names = {name: tuple(given[name]) for name in ("names", "asked", "fixed", "turns")}
         return cls(**{**given, **names, "period": Period(**given["period"]) if given["period"] else None})
 
 
@@ -127,7 +129,8 @@ class TrialResult:
     `variables` are those of the environment that the program changed before it imported PyTorch. Where results of the
     model stand for `losses`, `first_loss` is the call that the first of them is of. `applied` are the changes that can
     be made, `partial` what is known of the one that is `now_trying`. `paused` is the share of the timed steps' time
-    that passed between them, in what does not come in each.
+    that passed between them, in what does not come in each. `may_stand_beside`: whether it may wait in the middle of
+    its steps, with another run of the program beside it.
     """
 
     rank: int = 0
@@ -153,6 +156,8 @@ class TrialResult:
     applied: tuple[str, ...] = ()
     partial: Tried | None = None
     paused: float = 0.0
+    may_stand_beside: bool = False
+    batches_made_on_gpu: bool = False
 
     @property
     def last_looks(self) -> list[Tried]:

@@ -25,7 +25,7 @@ from timesink.fixes.table import BY_NAME
 from timesink.recipes import Drift
 from timesink.recipes.proof import Unproven
 from timesink.recipes.source import Proposal, Source
-from timesink.recipes.table import EDITS, proposals, unified
+from timesink.recipes.table import EDITS, RECIPES, proposals, unified
 from timesink.trials.apart import ProgramApart
 from timesink.trials.checks import TOLERATED, alike_losses, hold_losses, stray_weights
 from timesink.trials.records import (
@@ -104,7 +104,7 @@ class Repairs:
                 # What is open was run beside another base: it is a candidate again.
                 self._seen -= {_key(one.source, one.proposal) for one in self._open}
                 self._open.clear()
-                last = self.runs.base[-1:]
+                last = [tried.shown.changed] if tried.shown.changed else []
                 try:
                     foretold = self._measure(last)
                 except CaptureError:
@@ -113,7 +113,8 @@ class Repairs:
                     self.standing = [*last, *last]  # what was kept stands
         [*self._candidates(foretold)]  # what is offered is of the files as they stand now
         for tried in self._open:
-            self._tell_of(replace(tried.repair, why=f"{LATE} after {len(tried.shown.rows) // 2} pairs"))
+            known = tried.shown.so_far(tried.repair)
+            self._tell_of(replace(known, why=f"{LATE} after {len(tried.shown.rows) // 2} pairs"))
         return LATE
 
     def _tell_of(self, repair: Repair) -> None:
@@ -143,7 +144,8 @@ class Repairs:
                 )
         trace = recorded(self.runs.capture, self.standing[0])
         self.lines, self.waits = shares_of_lines(trace), waits_of_step(trace)
-        self.barred = edits_refused(trace)
+        made_on_gpu = self.standing[0].batches_made_on_gpu  # which no worker can, and nobody pins
+        self.barred = edits_refused(trace) | {name for name in EDITS if made_on_gpu and RECIPES[name].where == "loader"}
         return foretell(trace)
 
     def _candidates(self, foretold: Mapping[str, Foretold]) -> Iterator[tuple[Source, Proposal]]:
@@ -189,7 +191,9 @@ class Repairs:
         capture = self.runs.capture.with_name("edited.json.gz") if EDITS[proposal.fix].ends_waits else None
         known = _foretold_of(proposal.fix, foretold)
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=known)
-        return _Tried(source, proposal, repair, Shown(self.runs, self.workplace.folder, texts, until_s, capture))
+        may_both = self.standing[0].may_stand_beside and self.runs.beside is not None
+        shown = Shown(self.runs, self.workplace.folder, texts, until_s, capture, side_by_side=may_both)
+        return _Tried(source, proposal, repair, shown)
 
     def _judge(self, tried: _Tried) -> Repair | None:
         """The edit made, run and proven; the file is as it was before, unless it is kept. None where its time is over
@@ -245,15 +249,17 @@ class Repairs:
         return repair, True
 
     def _check(self, shown: Shown, first: TrialResult, drift: Drift) -> LossCheck | None:
-        """Its losses held against those of the program before it. Where that does not repeat itself, two runs may lie
-        near each other by chance: then more of it are made, and the widest of their distances is its spread."""
+        """Its losses held against those of the program before it. Two runs of a program that does not repeat itself may
+        lie near each other by chance, and of one whose sums are made in another order each time agree to the last bit:
+        where more may say otherwise, they are made, and the widest of their distances is its spread."""
         while True:
             pairs = permutations(self.standing, 2)
             held = [hold_losses(*alike_losses(one, other, first), drift) for one, other in pairs]
             if any(check is None for check in held):
                 return None
             best = max(filter(None, held), key=lambda check: check.room - check.apart)
-            if best.holds or best.base_apart <= best.tolerated or len(self.standing) == _MOST_BASES:
+            repeats = best.base_apart <= best.tolerated and best.apart > TOLERATED["rounding"]
+            if best.holds or repeats or len(self.standing) == _MOST_BASES:
                 return best
             self.standing.append(shown.run("before"))
 
@@ -307,13 +313,15 @@ def _rank(
     source: Source, proposal: Proposal, foretold: Mapping[str, Foretold], lines: Mapping[tuple[str, int], float]
 ) -> tuple[float, int, int]:
     """The dearest first: the share of the step that its lines take, but no more than the plan allows; where they are of
-    no step, what the plan says. Then the place that the plan names, and the order of the table."""
+    no step, or the plan names them, what the plan says. Then the place that it names, and the order of the table."""
     known = _foretold_of(proposal.fix, foretold)
     share = sum(lines.get((source.path.name, row), 0.0) for row in proposal.rows)
-    worth = min(share, known.high if known else 1.0) if share else known.value if known else 0.0
     file, _, line = (known.place if known else "").rpartition(":")
     is_there = bool(file) and source.path.name == Path(file).name
     away = abs(int(line) - proposal.line) if is_there and line.isdecimal() else len(source.rows)
+    worth = min(share, known.high if known else 1.0)
+    if known and (not share or not away):
+        worth = max(known.value, worth)
     return (-worth, list(EDITS).index(proposal.fix), away)
 
 
@@ -334,7 +342,7 @@ def commit_message(repair: Repair) -> str:
     steps = f"{time_text(repair.before_ms * 1e6)} to {time_text(repair.after_ms * 1e6)} a step"
     interval = f"{share_text(1 - effect.high)} to {share_text(1 - effect.low)}"
     won = f"{share_text(1 - effect.ratio)} less ({interval}), {repair.pairs} pairs of fresh processes in turns"
-    kept = f"losses up to step {check.steps} are {check.apart:.2g} apart ({check.tolerated:.2g} tolerated)"
+    kept = f"losses up to step {check.steps} are {check.apart:.2g} apart ({check.room:.2g} tolerated)"
     title, why = BY_NAME[repair.fix].title, repair.why[:1].upper() + repair.why[1:]
     waits = f"Waits: {repair.waits_text}\n" if repair.waits else ""
     return (
@@ -347,12 +355,18 @@ def runs_in(
     workplace: Workplace, program: Sequence[str], scratch: Path, more: Sequence[Path] = (), tell: Tell = unheard
 ) -> ProgramRuns:
     """Runs of the program as it stands in a workplace, where `more` files of it are shown; `scratch` is for records."""
-    words, box, records = workplace.words(program), workplace.box, scratch / "records"
-    records.mkdir()
-    apart = None
-    if box is not None:
-        apart = ProgramApart(words, box, records, partial(workplace.shown, more), workplace.seen)
-    return ProgramRuns(words, records, "", workplace.folder, apart, tell)
+    words, box = workplace.words(program), workplace.box
+
+    def those(records: Path) -> ProgramRuns:
+        records.mkdir()
+        shown = partial(workplace.shown, more)
+        apart = ProgramApart(words, box, records, shown, workplace.seen) if box is not None else None
+        return ProgramRuns(words, records, "", workplace.folder, apart, tell)
+
+    runs = those(scratch / "records")
+    if box is not None and box.way != "landlock":
+        runs.beside = those(scratch / "records" / "beside")
+    return runs
 
 
 @dataclass(frozen=True, slots=True)

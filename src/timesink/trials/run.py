@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from timesink.recipes.reads import EVERY
 from timesink.trials.agent import VARIABLE
 from timesink.trials.ahead import ReadyProgram, can_stand_ready
 from timesink.trials.apart import ProgramApart
+from timesink.trials.baton import leave_alone, pipes_in
 from timesink.trials.records import LATE, Foretold, Period, TrialPlan, TrialResult, Tried
 from timesink.units import NS_PER_MS
 
@@ -37,7 +39,8 @@ _HANGS_S: Final = 90.0
 _LEAST_S: Final = 0.5  # in which no program starts
 _WITHIN: Final = 0.96  # of the time that is left, in which the agent ends by itself
 _SIGNAL_S: Final = 0.3
-_EDITED_S, _TIMED_S = 20.0, 1.5  # of timed steps of an edited program: at most, and at least
+_POLL_S: Final = 0.1
+_EDITED_S, _TIMED_S, _IN_TURNS_S = 20.0, 1.5, 2.5  # of timed steps of an edited program: at most, at least, in turns
 
 
 Tell = Callable[[str], None]
@@ -86,7 +89,7 @@ class ProgramRuns:
     """Runs of one program with the agent in it, one after another, in `place` or where we are; the second
     and all after it are forked where that can be. `base` are those of the program as it is. None lasts beyond `until_s`
     of the monotonic clock; what was found of one that was interrupted is `unfinished`. What they print goes to a log
-    that outlives us once a run has failed: `kept_log`, else empty."""
+    that outlives us once a run has failed: `kept_log`, else empty. Runs of `beside` may stand beside ours."""
 
     def __init__(
         self, program: Sequence[str], folder: Path, check: str, place: Path | None = None,
@@ -100,6 +103,7 @@ class ProgramRuns:
         self.unfinished: TrialResult | None = None
         self._ready: ReadyProgram | None = None
         self._apart = apart
+        self.beside: ProgramRuns | None = None
         self._log, self.kept_log = folder / "log.txt", ""
 
     def close(self) -> None:
@@ -110,6 +114,8 @@ class ProgramRuns:
             self._apart.close()
         if self._ready is not None:
             self._ready.close()
+        if self.beside is not None:
+            self.beside.close()
 
     def once(
         self, plan: TrialPlan, patience_s: float = _HANGS_S, waits: Waits | None = None
@@ -170,6 +176,8 @@ class ProgramRuns:
         self._tell(f"{what}: {why}; all it printed: {self.kept_log}")
 
     def _stand_ready(self, result: TrialResult) -> None:
+        if self.beside is not None and result.may_stand_beside:
+            self.beside._stand_ready(result)
         if self._apart is not None:
             self._apart.stand_ready(result.variables)
         elif self._ready is None and can_stand_ready(self._program, result.variables):
@@ -203,17 +211,45 @@ class ProgramRuns:
             self.base.append(replace(result, tried=[], kept=(), rungs=[], joint=None, base_ms=[]))
         return result, broke
 
-    def fixed(self, names: Sequence[str] = (), capture: Path | None = None, budget_s: float = 60.0) -> TrialResult:
+    def fixed(
+        self, names: Sequence[str] = (), capture: Path | None = None, budget_s: float = 60.0, turns: Sequence[str] = ()
+    ) -> TrialResult:
         """Steps timed with these changes on from the start, for so long at most, some more recorded into `capture`. Of
-        a program in a place of its own as many as lie between two values that its edits tell."""
-        plan = TrialPlan("", fixed=tuple(names), budget_s=budget_s, capture=str(capture or ""))
+        a program in a place of its own as many as lie between two values that its edits tell. `turns` are pipes: what
+        stands beside it takes as much time again."""
+        plan = TrialPlan("", fixed=tuple(names), budget_s=budget_s, capture=str(capture or ""), turns=tuple(turns))
         if self._place is not None:
-            plan = replace(plan, budget_s=_EDITED_S, steps=EVERY, moved_at=EVERY, timed_s=_TIMED_S, stacks=True)
+            most_s, least_s = (2 * _EDITED_S, 2 * _IN_TURNS_S) if turns else (_EDITED_S, _TIMED_S)
+            plan = replace(plan, budget_s=most_s, steps=EVERY, moved_at=EVERY, timed_s=least_s, stacks=True)
         result, broke = self.once(plan)
         if not names:
             self._check_timed(result, broke)
             self.base.append(result)
         return result
+
+    def side_by_side(self, change: Callable[[], object]) -> tuple[TrialResult, TrialResult]:
+        """A run of the program as it stands and one of it after `change`, which take turns. `CaptureError` where one
+        fails, whatever the reason; the other is ended."""
+        assert self.beside is not None and self._apart is not None
+        self.beside.until_s, self.beside.period = self.until_s, self.period
+        self._apart.begun.clear()
+        with pipes_in(self.beside._folder) as pipes, ThreadPoolExecutor(1) as pool:
+            first = pool.submit(self._in_turns, pipes)
+            while not (self._apart.begun.wait(_POLL_S) or first.done()):
+                pass
+            try:
+                change()
+                second = self.beside._in_turns(pipes[::-1])
+            except BaseException:
+                self._apart.end()
+                raise
+            return first.result(), second
+
+    def _in_turns(self, pipes: Sequence[str]) -> TrialResult:
+        try:
+            return self.fixed(turns=pipes)
+        finally:
+            leave_alone(pipes[1])
 
     def _check_timed(self, result: TrialResult, broke: str) -> None:
         """`CaptureError` where none of the steps that were seen could be timed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -29,7 +29,8 @@ PLAN: Final = ExperimentPlan(looks=(4, 10, 20), warm_up_pairs=0)
 class Shown:
     """Runs of the program with files of `folder` as before or after a change (None: without the file), until that
     time. The first one with it is recorded into `capture`, if there is one. `rows` are those in turns; from `pause_s`
-    on no more are begun than a first look needs."""
+    on no more are begun than a first look needs. Both of a pair run `side_by_side` while all runs of them may; the last
+    one with the change is `changed`."""
 
     runs: ProgramRuns
     folder: Path
@@ -38,6 +39,8 @@ class Shown:
     capture: Path | None = None
     rows: list[RunRow] = field(default_factory=list)
     pause_s: float = inf
+    side_by_side: bool = False
+    changed: TrialResult | None = None
 
     def write(self, side: Side) -> None:
         """Make the files what they are on that side. `UsageError` for one that lies outside of the folder."""
@@ -56,15 +59,37 @@ class Shown:
         self.write(side)
         if capture is not None:
             capture.unlink(missing_ok=True)
-        return self.runs.fixed(capture=capture)
+        return self._note(side, self.runs.fixed(capture=capture))
+
+    def _note(self, side: Side, result: TrialResult) -> TrialResult:
+        self.side_by_side &= result.may_stand_beside
+        self.changed = result if side == "after" else self.changed
+        return result
 
     def launch(self, side: Side, number: int) -> RunRow:
         """The same as `verify` asks for it, which counts from 1; what was run before is told again."""
         if number > len(self.rows):
             if number > 2 * PLAN.looks[0] and number % 2 and time.monotonic() > self.pause_s:
                 raise Paused
-            self.rows.append(summarise(RunSteps(tuple(ms / 1e3 for ms in self.run(side).steps_ms)), side, number))
+            is_first = number == len(self.rows) + 1 and number % 2
+            made = self._both(side) if is_first and self.side_by_side else {side: self.run(side)}
+            for one, result in made.items():
+                steps = RunSteps(tuple(ms / 1e3 for ms in result.steps_ms))
+                self.rows.append(summarise(steps, one, len(self.rows) + 1))
         return self.rows[number - 1]
+
+    def _both(self, first: Side) -> dict[Side, TrialResult]:
+        """A pair side by side, `first` begun first; where one fails there, whatever the reason, alone."""
+        other = SIDES[first == SIDES[0]]
+        self.write(first)
+        try:
+            results = self.runs.side_by_side(lambda: self.write(other))
+        except CaptureError:
+            if is_over(self.until_s):
+                raise
+            self.side_by_side = False
+            return {first: self.run(first)}
+        return {side: self._note(side, result) for side, result in zip((first, other), results, strict=True)}
 
     def pairs(self) -> tuple[Pair, ...]:
         """The runs in turns that have both sides, before and after."""
@@ -84,11 +109,20 @@ class Shown:
     def judged(self, repair: Repair) -> tuple[Repair, ChangeVerdict]:
         """The repair with what both in turns say of it."""
         pairs, verdict = self.verdict()
+        repair = self._told(repair, pairs, verdict)
+        return replace(repair, why=f"{verdict.label}: not shown to win {100 * PLAN.threshold_ratio:g} %"), verdict
+
+    def so_far(self, repair: Repair) -> Repair:
+        """The repair with what those pairs say that were made."""
+        pairs = self.pairs()
+        return self._told(repair, pairs, judge(pairs, PLAN)) if len(pairs) >= FEWEST_PAIRS else repair
+
+    @staticmethod
+    def _told(repair: Repair, pairs: Sequence[Pair], verdict: ChangeVerdict) -> Repair:
         before_ms, after_ms = (median([PLAN.time_s(pair[at]) for pair in pairs]) * 1e3 for at in (0, 1))
         if verdict.effect is not None:  # by pair: two medians of a machine that changes may say another thing
             after_ms = before_ms * verdict.effect.ratio
-        repair = replace(repair, before_ms=before_ms, after_ms=after_ms, effect=verdict.effect, pairs=len(pairs))
-        return replace(repair, why=f"{verdict.label}: not shown to win {100 * PLAN.threshold_ratio:g} %"), verdict
+        return replace(repair, before_ms=before_ms, after_ms=after_ms, effect=verdict.effect, pairs=len(pairs))
 
 
 class Paused(Exception):

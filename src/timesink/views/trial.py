@@ -196,7 +196,7 @@ def _edit_row(one: Repair) -> tuple[Cell, ...]:
     effect, check = one.effect, one.check
     times = [None if ms is None else ms * NS_PER_MS for ms in (one.before_ms, one.after_ms)]
     gains = (1 - effect.ratio, 1 - effect.high, 1 - effect.low) if effect else (None, None, None)
-    drift = (check.apart, check.tolerated) if check else (None, None)
+    drift = (check.apart, check.room) if check else (None, None)
     foretold = one.foretold.value if one.foretold else None
     return (one.fix, one.where, foretold, *times, *gains, *drift, one.commit or None, one.why)
 

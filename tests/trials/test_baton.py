@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from threading import Thread
 from time import monotonic, perf_counter, sleep
@@ -30,7 +31,8 @@ def _works(name: str, pipes: tuple[str, ...], starts_s: float, lasts_s: float, b
         sleep(0.02)
         blocks.append((began_s, perf_counter(), name))
         worked_s += blocks[-1][1] - began_s
-    baton.leave()
+    baton.leave(until_s)
+    blocks.append((perf_counter(), inf, name))
 
 
 @pytest.mark.parametrize("starts_s", [(0, 0), (0.6, 0), (0, 0.6)])
@@ -49,13 +51,14 @@ def test_two_take_turns_whoever_comes_later_or_ends_sooner(
         for one in both:
             one.join(20)
     assert not list(tmp_path.iterdir())
-    ordered = sorted(blocks)
+    ends_s, ordered = [begin for begin, end, _ in blocks if end == inf], sorted(blocks)[:-2]
+    assert max(ends_s) - min(ends_s) < 0.2, "one ended while the other worked"
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(ordered)), "both worked at once"
     assert ordered[0][2] == "0"
     turns = sum(earlier[2] != later[2] for earlier, later in pairwise(ordered))
     assert turns >= 2 * min(lasts_s) / 0.3 - 1
     for at, lasts in enumerate(lasts_s):
-        assert sum(end - begin for begin, end, name in blocks if name == str(at)) >= lasts
+        assert sum(end - begin for begin, end, name in ordered if name == str(at)) >= lasts
 
 
 def test_one_alone_waits_for_nothing(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ class Trial(SwitchedProgram):
             if weights and made == self.trial.moved_at:
                 ends = zip(weights, self.program.weights(), strict=False)
                 self.result.moved = [float((end - start).abs().mean()) for start, end in ends]
-        baton.leave()
+        baton.leave(self._deadline)
         self.result.steps_ms = whole or self.result.steps_ms
         self.result.memory_bytes, self.result.may_stand_beside = most_memory(), may_stand_beside(sys.modules["torch"])
 

@@ -35,15 +35,20 @@ class Baton:
         if self._tells:
             os.write(self._other, _GO)
         self._tells = True
-        ready = select.select([self._own], [], [], max(until_s - perf_counter(), 0.0))[0]
-        self._is_alone = not ready or _ALONE in os.read(self._own, 64)
+        self._hear(until_s)
         self._ends_s = perf_counter() + _TURN_S
 
-    def leave(self) -> None:
-        """The other one waits for us no more."""
+    def leave(self, until_s: float) -> None:
+        """The other one waits for us no more; we do nothing until it has left too: what ends takes time of the host."""
         if self._other >= 0:
             os.write(self._other, _ALONE)
-        self._is_alone = True
+        while not self._is_alone:
+            self._hear(until_s)
+
+    def _hear(self, until_s: float) -> None:
+        """Wait to be told something. Whoever hears nothing until that time is alone."""
+        ready = select.select([self._own], [], [], max(until_s - perf_counter(), 0.0))[0]
+        self._is_alone = not ready or _ALONE in os.read(self._own, 64)
 
 
 @contextmanager

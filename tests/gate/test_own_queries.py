@@ -56,7 +56,7 @@ def test_the_time_of_a_kernel_on_a_page_of_details(capsys: pytest.CaptureFixture
         page = {row["Metric Name"]: row["Metric Value"].replace(",", "") for row in csv.DictReader(lines)}
     (kernel,) = printed(capsys, "kernels", str(path))["kernels"]
     assert kernel["time_us"] == pytest.approx(float(page["Duration"]) / 1_000)
-    assert f"DRAM is {float(page['DRAM Throughput']):.1f} % busy" in kernel["action"]
+    assert kernel["roof"] == "DRAM" and kernel["roof_share"] == pytest.approx(float(page["DRAM Throughput"]) / 100)
 
 
 @pytest.mark.parametrize("name", ["cache_hit_miss", "comp_failure", "corrupted", "simple", "comp_metrics"])

@@ -224,7 +224,7 @@ LAYERS = ["embed", *["norm", "gemm", "gelu"] * 4, "loss", "adam"] * 6
 def test_the_user_chooses_the_loop_by_its_number_of_rounds() -> None:
     assert steps(kernels(LAYERS).with_steps(StepChoice(count=24))).frame.height == 24
     assert [candidate.rounds for candidate in step_candidates(kernels(LAYERS))][:1] == [6]
-    with pytest.raises(UsageError, match="nothing repeats 11 times; choose from 6 × "):
+    with pytest.raises(UsageError, match="nothing repeats 11 times; choose from 6 steps of "):
         steps(kernels(LAYERS).with_steps(StepChoice(count=11)))
 
 

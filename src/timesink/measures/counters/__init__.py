@@ -93,6 +93,8 @@ class KernelCounters(Record, eq=False):
 def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:
     """Every profiled launch with its counters, in report order."""
     profiles = trace.get(KERNEL_PROFILES)
+    if profiles.is_empty():
+        return ()
     devices = {(row["rank"], row["device"]): row for row in trace.get(DEVICES).iter_rows(named=True)}
     grouped = _by_profile(trace.get(KERNEL_METRICS))
     messages: dict[tuple[int, int], list[str]] = {}

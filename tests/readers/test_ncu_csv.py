@@ -16,6 +16,7 @@ from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.ncu.csv_pages import number, writes_decimal_comma
+from timesink.views.kernels import kernels_page
 
 FIXED = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
 FIXED += ',"Device","CC"'
@@ -93,7 +94,8 @@ def test_a_summary_is_the_mean_of_its_launches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("counts", "lengths"), [((3,), (1.5,)), ((250, 25, 14), (1.92, 1.86, 1.75)), ((1, 1), (2, 3)),
-                                                 ((20, 10), (3220, 3060)), ((7, 0), (41, 30))])  # fmt: skip
+                                                 ((20, 10), (3220, 3060)), ((7, 0), (41, 30)),
+                                                 ((10**9, 2), (1.5, 3.0))])  # fmt: skip
 def test_a_summary_counts_for_all_of_its_launches(
     counts: tuple[int, ...], lengths: tuple[float, ...], tmp_path: Path
 ) -> None:
@@ -112,6 +114,8 @@ def test_a_summary_counts_for_all_of_its_launches(
     total = sum(1e3 * length * (count or 1) for count, length in zip(counts, lengths, strict=True))
     assert sum(group.total_ns for group in groups) == pytest.approx(total)
     assert diagnose(trace).profiled_kernels == sum(count or 1 for count in counts)
+    (told, *_) = kernels_page(trace).sheets
+    assert told.rows, "a count of a file is no length of a list"
 
 
 def test_a_page_without_rows_is_refused(tmp_path: Path) -> None:

@@ -302,14 +302,14 @@ def _conclusion(
         worth = _told(first, known(trace).vendor).recoverable
         saving = f". A fix {saving_text(first, interval=False, after=first.message)}" if worth and worth.most else ""
         unknown = headline.unfilled(trace, [one.finding for one in ranked])
-        last_said = f". {unknown}" if unknown else ""
+        last_said = "".join(f". {said}" for said in (unknown, reading) if said)
         once = headline.told_once(usual or trace, first)
-        return first.bottleneck, _behind(first_said, f"{apart}{first.message}{once}{saving}{last_said}{reading}")
+        return first.bottleneck, _behind(first_said, f"{apart}{first.message}{once}{saving}{last_said}")
     bounds = [(card, found) for card, found, is_apart in ranked if not is_apart and _may_save(found)]
     verdict, said = without_finding(usual or trace, bool(ranked), bounds, rulings)
     return (
         Bottleneck.UNDECIDED if headline.is_mostly_outside(trace) else verdict,
-        _behind(f"{reading[2:]}. " if reading else first_said, said),
+        _behind(f"{reading}. " if reading else first_said, said),
     )
 
 

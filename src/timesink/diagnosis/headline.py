@@ -120,7 +120,7 @@ def said_of_reading(trace: Trace) -> str:
     """That the GPU waits for nothing in most of the time, as a sentence; else ''."""
     if not (share := read_after_work(trace)) or is_mostly_outside(trace):
         return ""
-    return f". In the last {share_text(share)} of the {period_name(trace)} the CPU only reads results"
+    return f"In the last {share_text(share)} of the {period_name(trace)} the CPU only reads results"
 
 
 @remembered

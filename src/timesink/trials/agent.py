@@ -195,9 +195,8 @@ class Trial(SwitchedProgram):
         self.program.settle_roots()
 
     def _describe(self) -> None:
-        root, optimizer = self.program.root, self.program.step_optimizer
-        self.result.root = "" if root is None else type(root).__name__
-        self.result.optimizer = "" if optimizer is None else type(optimizer).__name__
+        made = self.program.root, self.program.step_optimizer
+        self.result.root, self.result.optimizer = ("" if one is None else type(one).__name__ for one in made)
         self.result.places, self.result.files = dict(self.program.places), own_files()
         self.result.batches_made_on_gpu = any(batches.made_on_gpu for batches in self.program.iterators)
         self._say("trying")

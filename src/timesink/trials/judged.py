@@ -22,7 +22,6 @@ from timesink.trials.apart import boxes_for_edits
 from timesink.trials.records import Repair
 from timesink.trials.repair import Repairs, runs_in
 from timesink.trials.run import unheard
-from timesink.trials.turns import Shown
 from timesink.trials.workplace import changed_since, open_workplace
 from timesink.verify.outcomes import Outcome
 
@@ -58,8 +57,7 @@ def judge_change(program: Sequence[str], base: str, drift: Drift, budget_s: floa
         if any(map(_speaks_of_judge, (line for texts in changes.values() for line in _added(*texts)))):
             return JudgedChange("refused", "the change speaks of the judge, or sets a clock", base)
         state = Repairs(runs, workplace, (), unheard, [runs.fixed(), runs.fixed()])
-        may_both = state.standing[0].may_stand_beside and runs.beside is not None
-        shown = Shown(runs, workplace.folder, changes, until_s, side_by_side=may_both)
+        shown = state.shown(changes, until_s)
         repair = Repair("change", ", ".join(map(str, names)), "taken back", "", "")
         try:
             repair, verdict = state.prove(repair, shown, drift)

@@ -191,9 +191,14 @@ class Repairs:
         capture = self.runs.capture.with_name("edited.json.gz") if EDITS[proposal.fix].ends_waits else None
         known = _foretold_of(proposal.fix, foretold)
         repair = replace(self._repair(source, proposal, "taken back", ""), foretold=known)
+        return _Tried(source, proposal, repair, self.shown(texts, until_s, capture))
+
+    def shown(
+        self, texts: Mapping[Path, tuple[bytes | None, bytes | None]], until_s: float, capture: Path | None = None
+    ) -> Shown:
+        """Runs with files as before and after a change, side by side where the program as it stands may be."""
         may_both = self.standing[0].may_stand_beside and self.runs.beside is not None
-        shown = Shown(self.runs, self.workplace.folder, texts, until_s, capture, side_by_side=may_both)
-        return _Tried(source, proposal, repair, shown)
+        return Shown(self.runs, self.workplace.folder, texts, until_s, capture, side_by_side=may_both)
 
     def _judge(self, tried: _Tried) -> Repair | None:
         """The edit made, run and proven; the file is as it was before, unless it is kept. None where its time is over

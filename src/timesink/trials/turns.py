@@ -71,8 +71,7 @@ class Shown:
         if number > len(self.rows):
             if number > 2 * PLAN.looks[0] and number % 2 and time.monotonic() > self.pause_s:
                 raise Paused
-            is_first = number == len(self.rows) + 1 and number % 2
-            made = self._both(side) if is_first and self.side_by_side else {side: self.run(side)}
+            made = self._both(side) if number % 2 and self.side_by_side else {side: self.run(side)}
             for one, result in made.items():
                 steps = RunSteps(tuple(ms / 1e3 for ms in result.steps_ms))
                 self.rows.append(summarise(steps, one, len(self.rows) + 1))

@@ -5,7 +5,10 @@ their time goes to and why their warps wait; and the kernels of a timeline that 
 """
 
 import shlex
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import polars as pl
@@ -76,18 +79,17 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
 def _repeated(kernels: Sequence[KernelCounters], rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
     """One row for launches of the same kernel, grid and block with the same limiter, by the median and the longest of
     their times; none where no kernel was launched often."""
-    groups: dict[tuple[Any, ...], list[tuple[Cell, ...]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[int, tuple[Cell, ...]]]] = {}
     for kernel, row in zip(kernels, rows, strict=True):
-        group = groups.setdefault((kernel.name, kernel.grid, kernel.block, row[_AT_LIMITER]), [])
-        group += [row] * kernel.launches
-    if max(map(len, groups.values()), default=0) < _OFTEN:
-        return []
+        key = kernel.name, kernel.grid, kernel.block, row[_AT_LIMITER]
+        groups.setdefault(key, []).append((kernel.launches, row))
     merged: list[tuple[Cell, ...]] = []
     for group in groups.values():
-        ordered = sorted(group, key=lambda row: float(str(row[2] or 0.0)))
-        profile, name, time_ns, *more = ordered[(len(ordered) - 1) // 2]
-        merged.append((profile, name, len(group), time_ns, ordered[-1][2], *more))
-    return merged
+        ordered = sorted(group, key=lambda one: float(str(one[1][2] or 0.0)))
+        launched = [*accumulate(launches for launches, _ in ordered)]
+        _, (profile, name, time_ns, *more) = ordered[bisect_right(launched, (launched[-1] - 1) // 2)]
+        merged.append((profile, name, launched[-1], time_ns, ordered[-1][1][2], *more))
+    return merged if any(int(str(row[2])) >= _OFTEN for row in merged) else []
 
 
 def _row(kernel: KernelCounters, limits: KernelLimits | None, action: str) -> tuple[Cell, ...]:
@@ -125,21 +127,17 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
 
 def _actions(limited: Sequence[tuple[KernelLimits, str]]) -> Iterator[tuple[Cell, ...]]:
     """Each advice once, with the number of launches it is for and their kernels, longest first, by total time."""
-    groups: dict[tuple[str, str], dict[str, list[float]]] = {}
+    groups: dict[tuple[str, str], tuple[Counter[str], defaultdict[str, float]]] = {}
     for limits, action in limited:
-        of_kernel = groups.setdefault((limiter_name(limits), action), {})
-        lengths = of_kernel.setdefault(short_name(limits.kernel.name), [])
-        lengths += [limits.kernel.duration_ns or 0] * limits.kernel.launches
-    rows = [
-        (-sum(map(sum, kernels.values())), limiter, advice, kernels) for (limiter, advice), kernels in groups.items()
-    ]
-    for _, limiter, advice, kernels in sorted(rows, key=lambda row: row[:3]):
-        longest = sorted(kernels, key=lambda name: (-sum(kernels[name]), name))
+        counts, times_ns = groups.setdefault((limiter_name(limits), action), (Counter(), defaultdict(float)))
+        counts[name := short_name(limits.kernel.name)] += limits.kernel.launches
+        times_ns[name] += limits.kernel.total_ns or 0
+    rows = [(-sum(times_ns.values()), *key, counts, times_ns) for key, (counts, times_ns) in groups.items()]
+    for _, limiter, advice, counts, times_ns in sorted(rows, key=lambda row: row[:3]):
+        longest = sorted(counts, key=lambda name: (-times_ns[name], name))
         more = f" and {len(longest) - _NAMED} more" if len(longest) > _NAMED else ""
-        named = ", ".join(
-            f"{name} ×{len(kernels[name])}" if len(kernels[name]) > 1 else name for name in longest[:_NAMED]
-        )
-        yield limiter, sum(map(len, kernels.values())), named + more, advice
+        named = ", ".join(f"{name} ×{counts[name]}" if counts[name] > 1 else name for name in longest[:_NAMED])
+        yield limiter, counts.total(), named + more, advice
 
 
 def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> Iterator[str]:

@@ -270,11 +270,14 @@ def kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
     return 0.0 if direction is None else min(kept, direction)
 
 
-def fused_bound(lengths_ns: Sequence[float]) -> float:
+def fused_bound(lengths_ns: Sequence[float], launches: Sequence[int] = ()) -> float:
     """How many times as fast launches are at most as one, which takes as long as the longest of them and as a kernel
-    that does nothing: chains of 10 to 32 took 7 to 15 % of their time, never less than one launch."""
-    longest = max(lengths_ns) if len(lengths_ns) > 1 else 0.0
-    return max(1.0, sum(lengths_ns) / max(longest, machines.KERNEL_FLOOR_US.high * NS_PER_US))
+    that does nothing: chains of 10 to 32 took 7 to 15 % of their time, never less than one launch. `launches` says how
+    many there are of each length, one where it is empty."""
+    counts = launches or [1] * len(lengths_ns)
+    longest = max(lengths_ns) if sum(counts) > 1 else 0.0
+    total = sum(length * count for length, count in zip(lengths_ns, counts, strict=True))
+    return max(1.0, total / max(longest, machines.KERNEL_FLOOR_US.high * NS_PER_US))
 
 
 _WAITS: Final = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"

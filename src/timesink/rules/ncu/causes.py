@@ -49,7 +49,7 @@ from timesink.measures.counters.groups import LaunchGroup, launch_groups
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import DEVICE_OPS
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.records import replace
 from timesink.units import NS_PER_MS, NS_PER_US, share_range_text, share_text, time_text, times_text
 
@@ -197,6 +197,7 @@ def _row(group: LaunchGroup, cause: Cause, figures: Figures, limit: float | None
     )
 
 
+@remembered
 def _longest_undecided(trace: Trace) -> tuple[KernelCounters, float] | None:
     """The kernel of which nobody can say what limits it that takes most of the time, and how long."""
     lengths: dict[str, tuple[KernelCounters, float]] = {}
@@ -248,18 +249,17 @@ def _clear(measured: list[KernelLimits], cause: Cause, limit: float | None) -> R
 
 def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Row:
     """The one finding about kernels that are too small to profile alone."""
-    lengths = [(one, awake_ns(one.kernel) or 0.0) for one in tiny for _ in range(one.kernel.launches)]
-    longest, longest_ns = max(lengths, key=lambda launch: (launch[1], -launch[0].kernel.profile))
-    total_ns = sum(length for _, length in lengths)
-    waiting = sum(length * sum(one.shares[cause] for cause in WAITING) for one, length in lengths)
-    most_ns = total_ns * (1 - 1 / fused_bound([length for _, length in lengths]))
+    lengths, counts = [awake_ns(one.kernel) or 0.0 for one in tiny], [one.kernel.launches for one in tiny]
+    longest_ns, longest = max(zip(lengths, tiny, strict=True), key=lambda one: (one[0], -one[1].kernel.profile))
+    spent = [length * count for length, count in zip(lengths, counts, strict=True)]
+    total_ns, launches = sum(spent), sum(counts)
+    waiting = sum(ns * sum(one.shares[cause] for cause in WAITING) for one, ns in zip(tiny, spent, strict=True))
+    most_ns = total_ns * (1 - 1 / fused_bound(lengths, counts))
     asleep = [clock for one in tiny if (clock := idle_clock_hz(one.kernel)) is not None]
     cycles = f", as if at 1 GHz (it was measured at an idle clock of {min(asleep) / 1e6:.1f} MHz)" if asleep else ""
     kernels = len({limits.kernel.name for limits in tiny})
     alone = f"the small {_named(longest)}, {time_text(total_ns)}{cycles}, fills no unit for"
-    several = (
-        f"{kernels} small kernels, {len(lengths)} launches of {time_text(total_ns)} in all{cycles}, fill no unit for"
-    )
+    several = f"{kernels} small kernels, {launches} launches of {time_text(total_ns)} in all{cycles}, fill no unit for"
     what, its = (several, "their") if kernels > 1 else (alone, "its")
     less_us = alone_us * (FEW_SMS if longest_ns >= alone_us * NS_PER_US else 1)
     row = Row(
@@ -269,7 +269,7 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
             f"{less_us:g} us, too little to change by itself",
             "then": "",
             "longest_us": longest_ns / NS_PER_US,
-            "launches": len(lengths),
+            "launches": launches,
             "verify": "Capture a timeline again: fewer launches, and less time in them.",
         },
         stated=Quantity.ms(most_ns, 0.0, most_ns),
